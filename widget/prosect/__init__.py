@@ -1,0 +1,30 @@
+"""prosect dissects Transformer language models: exact parts, linked views, certificates."""
+
+from prosect import figures
+from prosect._version import __version__
+from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
+from prosect.lens import Lens, load
+from prosect.results import Identity, Terms, TokenMap
+from prosect.tokens import Token
+from prosect.trace import Trace
+from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
+
+__all__ = [
+    "Explorer",
+    "Heatmap",
+    "Identity",
+    "Lens",
+    "Neighbors",
+    "ProsectError",
+    "ReconstructionError",
+    "TermBars",
+    "Terms",
+    "Token",
+    "TokenMap",
+    "Trace",
+    "UnsupportedModelError",
+    "__version__",
+    "figures",
+    "link",
+    "load",
+]

@@ -1,0 +1,3 @@
+"""The version of prosect, stated once."""
+
+__version__ = "0.1.0"

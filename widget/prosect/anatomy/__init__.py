@@ -1,0 +1,1 @@
+"""One vocabulary for all architectures; one small file per family."""

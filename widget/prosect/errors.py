@@ -1,0 +1,13 @@
+"""What prosect raises: one sentence each, saying what to do."""
+
+
+class ProsectError(ValueError):
+    """Something cannot be dissected as asked; the message says what to do instead."""
+
+
+class UnsupportedModelError(ProsectError):
+    """The model's architecture has no anatomy, or the model lacks what was asked of it."""
+
+
+class ReconstructionError(ProsectError):
+    """Parts do not add up to what the model computed; the message names where they stop doing so."""

@@ -1,0 +1,92 @@
+"""The importance of the four terms by layer: the figure of Mickus et al. (2022) for one text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bqplot
+import numpy as np
+import traitlets
+
+from prosect.anatomy.vocabulary import TERMS
+from prosect.colours import TERM_COLOURS
+from prosect.trace import Trace
+
+
+class ImportanceFigure(bqplot.Figure):
+    """Stacked bars of the terms' importance, a bar a layer; the layer under the pointer is ``layer``.
+
+    ``layer`` counts from 0 as in every view and −1 is the embeddings, the bar labelled 0. It works
+    both ways, so ``prosect.link(figure, view)`` ties the figure to a view.
+    """
+
+    layer = traitlets.Int(-1)
+
+    def __init__(self, trace: Trace, **options: Any) -> None:
+        mean = trace.terms().importance().mean(-1).cpu().numpy()  # [term, layer+1]
+        rows = np.arange(mean.shape[1])
+        scales = {"x": bqplot.OrdinalScale(), "y": bqplot.LinearScale()}
+        self._bars = bqplot.Bars(
+            x=rows,
+            y=mean,
+            scales=scales,
+            type="stacked",
+            colors=[TERM_COLOURS[term] for term in TERMS],
+            labels=[term.replace("_", "-") for term in TERMS],
+            display_legend=True,
+            padding=0.15,
+            selected=[0],
+            unselected_style={"opacity": 0.6},
+        )
+        axes = [
+            bqplot.Axis(scale=scales["x"], label="layer", grid_lines="none"),
+            bqplot.Axis(
+                scale=scales["y"],
+                orientation="vertical",
+                label="importance, mean over tokens",
+                tick_format=".1f",
+                grid_lines="none",
+            ),
+        ]
+        super().__init__(
+            marks=[self._bars],
+            axes=axes,
+            title=f"Importance of the four terms by layer, {trace.lens.name}",
+            legend_location="right",
+            **options,
+        )
+        self._bars.on_hover(self._point_at)
+
+    def _point_at(self, _: object, event: dict[str, Any]) -> None:
+        self.layer = int(event["data"]["x"]) - 1
+
+    @traitlets.validate("layer")
+    def _within_the_layers(self, proposal: Any) -> int:
+        end = len(self._bars.x) - 1
+        if not -1 <= proposal.value < end:
+            raise traitlets.TraitError(
+                f"layer counts from 0 to {end - 1} (or is -1), not {proposal.value}."
+            )
+        return proposal.value
+
+    @traitlets.observe("layer")
+    def _light_up(self, change: Any) -> None:
+        self._bars.selected = [change.new + 1]
+
+
+def importance(trace: Trace, **options: Any) -> ImportanceFigure:
+    """Draw the importance of the four terms by layer, mean over tokens (Mickus et al. 2022, Fig. 1).
+
+    Parameters
+    ----------
+    trace
+        Whose terms.
+    **options
+        Passed on to ``bqplot.Figure``, such as ``layout``.
+
+    Raises
+    ------
+    ReconstructionError
+        If the terms do not add up to the hidden states.
+    """
+    return ImportanceFigure(trace, **options)

@@ -1,0 +1,89 @@
+"""The tap: see every attention computation of a run without touching the model's code.
+
+transformers routes attention through a registry of functions. Ours computes plain softmax attention
+(the model's own ``eager`` arithmetic) and keeps what it saw; the model is switched to it for the
+duration of a run and switched back after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import eager_mask
+
+NAME = "prosect"
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One attention computation: the weights α and the value vectors they weigh."""
+
+    weights: Float[Tensor, "batch head target source"]
+    value: Float[Tensor, "batch kv_head source d_head"]
+
+
+Attentions = dict[nn.Module, list[Attended]]
+_seen: ContextVar[Attentions | None] = ContextVar("prosect_attentions", default=None)
+
+
+def _attend(
+    module: nn.Module,
+    query: Float[Tensor, "batch head target d_head"],
+    key: Float[Tensor, "batch kv_head source d_head"],
+    value: Float[Tensor, "batch kv_head source d_head"],
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    **_: object,
+) -> tuple[Tensor, Tensor]:
+    """Softmax attention as ``eager`` computes it; key/value heads may be shared by several heads."""
+    group = query.shape[1] // key.shape[1]
+    keys = key.repeat_interleave(group, dim=1) if group > 1 else key
+    values = value.repeat_interleave(group, dim=1) if group > 1 else value
+    scores = (
+        query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    weights = scores.softmax(-1, dtype=precise)
+    seen = _seen.get()
+    if seen is not None:
+        seen.setdefault(module, []).append(Attended(weights, value))
+    weights = nn.functional.dropout(weights.to(value.dtype), p=dropout, training=module.training)
+    return (weights @ values).transpose(1, 2).contiguous(), weights
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, eager_mask)
+
+
+@contextmanager
+def tapped(model: nn.Module) -> Iterator[Attentions]:
+    """Route the model's attention through the tap; yields what each attention module computed."""
+    configs = {
+        id(module.config): module.config
+        for module in model.modules()
+        if isinstance(module, PreTrainedModel)
+    }.values()
+    before = [config._attn_implementation for config in configs]
+    seen: Attentions = {}
+    token = _seen.set(seen)
+    try:
+        for config in configs:
+            config._attn_implementation = NAME
+        yield seen
+    finally:
+        _seen.reset(token)
+        for config, implementation in zip(configs, before, strict=True):
+            config._attn_implementation = implementation

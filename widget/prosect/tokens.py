@@ -1,0 +1,191 @@
+"""What a token is to a reader: its text, its place in the text, the word it belongs to, a label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import regex
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
+
+
+@dataclass(frozen=True)
+class Token:
+    """One position of the model's input.
+
+    Attributes
+    ----------
+    text
+        The characters of the reader's text that the token covers; a special token's own string.
+    id
+        Its index in the vocabulary.
+    span
+        Start and end in the text (of the pair's second text where it comes from there), without
+        surrounding white space; None for tokens that the tokenizer added.
+    word
+        Index of its word, counted over the whole input; None for tokens that the tokenizer added.
+    special
+        True for the control tokens of the model, such as [CLS] or <|endoftext|>.
+    label
+        What to show: the token as the model knows it without the marks of its tokenizer. A token
+        that is only a piece of a character shows the character and which piece it is: 日¹⁄₃.
+    """
+
+    text: str
+    id: int
+    span: tuple[int, int] | None
+    word: int | None
+    special: bool
+    label: str
+
+
+def read_tokens(
+    encoding: BatchEncoding, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[Token]:
+    """Describe the tokens of one encoded text or pair of texts.
+
+    Parameters
+    ----------
+    encoding
+        Of a fast tokenizer, with ``return_offsets_mapping``; one text (a batch of one or none).
+    texts
+        The text, or the two texts of the pair.
+    """
+    fast = encoding.encodings
+    assert fast is not None
+    encoded = fast[0]
+    specials = _special_ids(tokenizer)
+    sequences = encoded.sequence_ids
+    spans = [
+        None if sequence is None else _trim(texts[sequence], start, end)
+        for sequence, (start, end) in zip(sequences, encoded.offsets, strict=True)
+    ]
+    words = _words(encoded.word_ids, sequences, spans, texts)
+    labels = _labels(spans, sequences, texts, tokenizer)
+    tokens = []
+    for i, id in enumerate(encoded.ids):
+        string, span, sequence = encoded.tokens[i], spans[i], sequences[i]
+        special = id in specials
+        plain = special or span is None or sequence is None
+        tokens.append(
+            Token(
+                text=string if plain else texts[sequence][slice(*span)],
+                id=id,
+                span=span,
+                word=words[i],
+                special=special,
+                label=string if plain else labels[i] or string,
+            )
+        )
+    return tokens
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """The control tokens; "unknown" is not one, unless it does the work of another (GPT-2)."""
+    controls = {
+        value
+        for name, value in tokenizer.special_tokens_map.items()
+        if name != "unk_token" and isinstance(value, str)
+    } | set(tokenizer.all_special_tokens) - {tokenizer.unk_token}
+    return {int(i) for i in tokenizer.convert_tokens_to_ids(sorted(controls))}
+
+
+def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without white space at its ends (byte-level tokens carry the space before them)."""
+    piece = text[start:end]
+    if not piece.strip():
+        return start, end
+    return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
+
+
+def _words(
+    word_ids: Sequence[int | None],
+    sequences: Sequence[int | None],
+    spans: Sequence[tuple[int, int] | None],
+    texts: Sequence[str],
+) -> list[int | None]:
+    """Number words over the whole input.
+
+    A word begins where the tokenizer says so or after white space: some tokenizers do not split
+    into words at all.
+    """
+    words: list[int | None] = []
+    count = -1
+    before: tuple[int, int | None, int] | None = None  # sequence, word and end of the last token
+    for word, sequence, span in zip(word_ids, sequences, spans, strict=True):
+        if sequence is None or span is None:
+            words.append(None)
+            before = None
+            continue
+        if (
+            before is None
+            or before[:2] != (sequence, word)
+            or any(character.isspace() for character in texts[sequence][before[2] : span[0]])
+        ):
+            count += 1
+        words.append(count)
+        before = (sequence, word, span[1])
+    return words
+
+
+def _labels(
+    spans: Sequence[tuple[int, int] | None],
+    sequences: Sequence[int | None],
+    texts: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[str]:
+    """A label for every token of the text; empty for the others.
+
+    What a reader calls a character is a grapheme: an emoji may be several code points, and a token
+    may be a few bytes of one. Where several tokens share a grapheme, each shows it whole and says
+    which piece it is.
+    """
+    edges = [_graphemes(text) for text in texts]
+    covered: list[list[tuple[int, int, int]]] = []  # per token: (sequence, start, end) of graphemes
+    for span, sequence in zip(spans, sequences, strict=True):
+        if span is None or sequence is None:
+            covered.append([])
+            continue
+        covered.append(
+            [(sequence, a, b) for a, b in edges[sequence] if a < span[1] and b > span[0]]
+        )
+    total = Counter(grapheme for graphemes in covered for grapheme in graphemes)
+    seen: Counter[tuple[int, int, int]] = Counter()
+    labels = []
+    for span, sequence, graphemes in zip(spans, sequences, covered, strict=True):
+        if span is None or sequence is None:
+            labels.append("")
+            continue
+        text = texts[sequence]
+        seen.update(graphemes)
+        if any(total[grapheme] > 1 for grapheme in graphemes):
+            label = "".join(
+                text[g[1] : g[2]] + (_fraction(seen[g], total[g]) if total[g] > 1 else "")
+                for g in graphemes
+            ).strip()
+        else:
+            label = _as_the_model_reads(text[slice(*span)], tokenizer)
+        labels.append(label if label.strip() else text[slice(*span)].translate(_VISIBLE))
+    return labels
+
+
+def _graphemes(text: str) -> list[tuple[int, int]]:
+    lengths = [len(grapheme) for grapheme in regex.findall(r"\X", text)]
+    return list(pairwise(accumulate(lengths, initial=0)))
+
+
+def _fraction(piece: int, pieces: int) -> str:
+    return f"{piece}".translate(_SUPERSCRIPT) + "⁄" + f"{pieces}".translate(_SUBSCRIPT)
+
+
+def _as_the_model_reads(piece: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The piece after the tokenizer's normalisation (lower case, accents), without its space mark."""
+    normalizer = tokenizer.backend_tokenizer.normalizer  # pyright: ignore[reportAttributeAccessIssue]
+    normal = piece if normalizer is None else normalizer.normalize_str(piece)
+    return normal.replace("▁", " ").strip() or piece.strip()

@@ -1,0 +1,11 @@
+"""Explorer: all heads, the open map, the terms and the neighbours in one widget with one selection."""
+
+from prosect.views import sources
+from prosect.views.view import View
+
+
+class Explorer(View):
+    """The linked views of a trace, from the whole to the one token."""
+
+    name = "explorer"
+    shows = (sources.token_maps, sources.thumbnails, sources.importance, sources.neighbors)

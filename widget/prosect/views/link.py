@@ -1,0 +1,51 @@
+"""Tie separate views together: where one goes, the others follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import traitlets
+
+PLACES = ("layer", "head", "target", "source", "kind")
+
+
+def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
+    """Keep the places of views the same: layer, head, target, source and kind, both ways.
+
+    Views and figures are linked by the traits they share; the first one's place is taken over.
+
+    Parameters
+    ----------
+    *views
+        Two or more views of texts of the same length, figures among them.
+
+    Returns
+    -------
+    list of traitlets.link
+        Call ``unlink()`` on each to part them.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two, or two of them share no trait, or one cannot go where another is.
+    """
+    if len(views) < 2:
+        raise ValueError("link takes at least two views.")
+    first, *others = views
+    links = []
+    for other in others:
+        shared = [name for name in PLACES if first.has_trait(name) and other.has_trait(name)]
+        if not shared:
+            raise ValueError(f"{first!r} and {other!r} have nothing to link.")
+        _check_alike(first, other)
+        links += [traitlets.link((first, name), (other, name)) for name in shared]
+    return links
+
+
+def _check_alike(first: Any, other: Any) -> None:
+    for name in ("layers", "heads", "tokens"):
+        sizes = [getattr(view, "_about", {}).get(name) for view in (first, other)]
+        if None not in sizes and sizes[0] != sizes[1]:
+            raise ValueError(
+                f"The views have {sizes[0]} and {sizes[1]} {name}: link views of the same size."
+            )

@@ -1,0 +1,195 @@
+"""What every view is: a trace's numbers, the reader's place in them, and the front end that shows both."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import anywidget
+import traitlets
+
+from prosect import frontend, page
+from prosect.anatomy.vocabulary import TERMS
+from prosect.engines import maps
+from prosect.results import tolerance
+from prosect.trace import Trace
+from prosect.views.arrays import encode, pack
+from prosect.views.sources import Sources
+
+BUDGET = 8 * 2**20
+"""How many bytes of maps a view sends at once; beyond that a layer is sent when it is looked at."""
+
+PLACE = ("layer", "head", "target", "source", "kind", "theme")
+"""The public traits: where the reader is, and how the page looks."""
+
+_CONTENT = ("_view", "_tokens", "_about", "_kinds", "_terms", "_arrays", "_remote")
+_log = logging.getLogger(__name__)
+
+
+class View(anywidget.AnyWidget):
+    """A view of one trace.
+
+    Its traits are plain values that work both ways, with ``observe``, ``traitlets.link`` and
+    ``ipywidgets.jslink``. Setting one out of range raises a ``TraitError``.
+
+    Parameters
+    ----------
+    trace
+        What to show.
+    **traits
+        Where to start, and ipywidgets' ``layout``.
+
+    Attributes
+    ----------
+    layer, head
+        Counted from 0; layer −1 is the embeddings, head −1 all heads together.
+    target, source
+        Positions of the pinned target token and of the source token under the pointer; −1 for none.
+    kind
+        The kind of map that is shown.
+    theme
+        "auto" follows the host; "light" and "dark" do not.
+    """
+
+    layer = traitlets.Int(0).tag(sync=True)
+    head = traitlets.Int(0).tag(sync=True)
+    target = traitlets.Int(-1).tag(sync=True)
+    source = traitlets.Int(-1).tag(sync=True)
+    kind = traitlets.Unicode("attention").tag(sync=True)
+    theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    _css = traitlets.Unicode().tag(sync=True)
+    _view = traitlets.Unicode().tag(sync=True)
+    _tokens = traitlets.List(traitlets.Dict()).tag(sync=True)
+    _about = traitlets.Dict().tag(sync=True)
+    _kinds = traitlets.List(traitlets.Dict()).tag(sync=True)
+    _terms = traitlets.List(traitlets.Dict()).tag(sync=True)
+    _arrays = traitlets.Dict().tag(sync=True)
+    _data = traitlets.Bytes().tag(sync=True)
+    _remote = traitlets.List(traitlets.Unicode()).tag(sync=True)
+
+    name: ClassVar[str]
+    shows: ClassVar[tuple[Callable[[Trace], Sources], ...]]
+
+    def __init__(self, trace: Trace, **traits: Any) -> None:
+        unknown = sorted(set(traits) - {*PLACE, "layout"})
+        if unknown:
+            raise TypeError(
+                f"{type(self).__name__} has no argument {unknown[0]!r}: "
+                f"choose from {', '.join(PLACE)}, layout."
+            )
+        self._trace = trace
+        self._sources: Sources = {}
+        for show in self.shows:
+            self._sources |= show(trace)
+        later = _sent_later(trace, self._sources)
+        manifest, data = pack(
+            {name: source() for name, source in self._sources.items() if name not in later}
+        )
+        super().__init__(
+            _esm=frontend.source("widget.js"),
+            _css=frontend.source("widget.css"),
+            _view=self.name,
+            _tokens=_tokens_of(trace),
+            _about=_about(trace),
+            _kinds=[vars(kind) for kind in maps.KINDS.values()],
+            _terms=[{"name": name, "label": name.replace("_", "-")} for name in TERMS],
+            _arrays=manifest,
+            _data=data,
+            _remote=later,
+            **traits,
+        )
+        self.on_msg(self._answer)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._trace!r})"
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the view as one HTML file that needs no kernel and no network.
+
+        Everything that the view can show is in the file; it opens at the reader's present place.
+        """
+        page.write(
+            path,
+            title=f"{self._trace.texts[0]} – prosect",
+            state={name: getattr(self, name) for name in (*PLACE, *_CONTENT)},
+            data=self._data,
+            remote={name: encode(self._sources[name]()) for name in self._remote},
+        )
+
+    @traitlets.validate("layer", "head", "target", "source")
+    def _within_the_trace(self, proposal: Any) -> int:
+        name, value = proposal.trait.name, proposal.value
+        about = _about(self._trace)
+        end = {"layer": about["layers"], "head": about["heads"]}.get(name, about["tokens"])
+        if not -1 <= value < end:
+            raise traitlets.TraitError(
+                f"{name} counts from 0 to {end - 1} (or is -1), not {value}."
+            )
+        return value
+
+    @traitlets.validate("kind")
+    def _known_kind(self, proposal: Any) -> str:
+        if proposal.value not in maps.KINDS:
+            known = ", ".join(maps.KINDS)
+            raise traitlets.TraitError(
+                f"There is no kind of map {proposal.value!r}: choose one of {known}."
+            )
+        return proposal.value
+
+    def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
+        """Send an array that the front end asked for; an error goes to the reader and to the log."""
+        if "request" not in content:
+            return
+        name = content.get("array")
+        reply = {"reply": content["request"], "array": name}
+        try:
+            if name not in self._sources:
+                raise KeyError(f"this view has no array {name!r}")
+            spec, data = encode(self._sources[name]())
+        except Exception as error:  # whatever went wrong, the reader waits for an answer
+            _log.exception("prosect could not send %r", name)
+            self.send({**reply, "error": f"{type(error).__name__}: {error}"})
+        else:
+            self.send({**reply, "spec": spec}, [data])
+
+
+def _sent_later(trace: Trace, sources: Sources) -> list[str]:
+    """The maps, where all of them together are over the budget."""
+    names = [name for name in sources if name.startswith("map/")]
+    two_bytes_each = 2 * trace.attention.numel() * len(maps.KINDS)
+    return names if two_bytes_each > BUDGET else []
+
+
+def _tokens_of(trace: Trace) -> list[dict[str, Any]]:
+    words = [token.word for token in trace.tokens]
+    return [
+        {
+            "label": token.label,
+            "text": token.text,
+            "word": -1 if token.word is None else token.word,
+            "special": token.special,
+            "continues": token.word is not None
+            and position > 0
+            and words[position - 1] == token.word,
+        }
+        for position, token in enumerate(trace.tokens)
+    ]
+
+
+def _about(trace: Trace) -> dict[str, Any]:
+    anatomy, hidden = trace.lens.anatomy, trace.hidden
+    error = trace.terms().error
+    return {
+        "model": trace.lens.name,
+        "layers": len(anatomy.blocks),
+        "heads": anatomy.heads,
+        "tokens": len(trace.tokens),
+        "dtype": str(hidden.dtype).removeprefix("torch."),
+        "certificate": error,
+        "holds": error <= tolerance(hidden.dtype),
+        "causal": anatomy.causal,
+    }
