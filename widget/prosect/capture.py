@@ -47,8 +47,9 @@ def run(anatomy: Anatomy, inputs: Mapping[str, Tensor]) -> Run:
         stack.enter_context(calls.watching(anatomy))
         attentions = stack.enter_context(tapped(base))
         cache = {"use_cache": False} if anatomy.causal else {}
-        output = base(**inputs, **cache, output_hidden_states=True, return_dict=True)
-        hidden = [lift(state[0]) for state in output.hidden_states]
+        output = base(**inputs, **cache, return_dict=True)
+        hidden = [calls.next(block.module, "input") for block in anatomy.blocks]
+        hidden.append(lift(output.last_hidden_state[0]))
         _check_finite(hidden)
         attention = torch.stack(_attention(anatomy, attentions))
         stream = tuple(_records(anatomy, calls, hidden))
@@ -72,7 +73,7 @@ class _Calls:
     @contextmanager
     def watching(self, anatomy: Anatomy) -> Iterator[None]:
         with ExitStack() as stack:
-            watched: set[tuple[nn.Module, str]] = {(anatomy.blocks[0].module, "input")}
+            watched = {(block.module, "input") for block in anatomy.blocks}
             for step in anatomy.steps():
                 if isinstance(step, Norm):
                     watched.add((step.module, "input"))
@@ -105,8 +106,8 @@ class _Calls:
 def _records(anatomy: Anatomy, calls: _Calls, hidden: list[Tensor]) -> Iterator[Record]:
     """The run-time side of every step of the anatomy, with the hidden states in their places."""
     norm = anatomy.embedding_norm
-    source = anatomy.blocks[0].module if norm is None else norm.module
-    yield Wrote("embeddings", "input", calls.first(source, "input"))
+    embedded = hidden[0] if norm is None else calls.first(norm.module, "input")
+    yield Wrote("embeddings", "input", embedded)
     for step in anatomy.stem():
         yield _record(step, "embedding", calls)
     yield State(0, hidden[0])
@@ -125,8 +126,8 @@ def _record(step: Step, where: str, calls: _Calls) -> Record:
     if isinstance(step, Norm):
         x = calls.next(step.module, "input")
         variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-        std = (variance + step.epsilon).sqrt()
-        return Normed(f"{where} norm", lift(step.gain), lift(step.bias), mean, std)
+        gain, bias = lift(step.gain), lift(step.bias)
+        return Normed(f"{where} norm", gain, bias, mean, variance, step.epsilon)
     if isinstance(step, Projection):
         bias = step.dense.bias
         weight = lift(step.dense.weight)

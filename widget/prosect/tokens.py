@@ -70,19 +70,14 @@ def read_tokens(
     labels = _labels(spans, sequences, texts, tokenizer)
     tokens = []
     for i, id in enumerate(encoded.ids):
-        string, span, sequence = encoded.tokens[i], spans[i], sequences[i]
-        special = id in specials
-        plain = special or span is None or sequence is None
-        tokens.append(
-            Token(
-                text=string if plain else texts[sequence][slice(*span)],
-                id=id,
-                span=span,
-                word=words[i],
-                special=special,
-                label=string if plain else labels[i] or string,
-            )
-        )
+        span, sequence, special = spans[i], sequences[i], id in specials
+        if special or span is None or sequence is None:
+            text = label = encoded.tokens[i]
+        else:
+            text = texts[sequence][slice(*span)]
+            # what is unknown to the model has no form of its own to show
+            label = text if id == tokenizer.unk_token_id else labels[i]
+        tokens.append(Token(text, id, span, words[i], special, label))
     return tokens
 
 

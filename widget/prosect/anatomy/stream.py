@@ -26,13 +26,18 @@ class Wrote:
 
 @dataclass(frozen=True)
 class Normed:
-    """The whole stream x became gain ⊙ (x − mean) / std + bias."""
+    """The whole stream x became gain ⊙ (x − mean) / std + bias, std = sqrt(variance + epsilon)."""
 
     name: str
     gain: Float[Tensor, d]
     bias: Float[Tensor, d]
     mean: Float[Tensor, "token 1"]
-    std: Float[Tensor, "token 1"]
+    variance: Float[Tensor, "token 1"]
+    epsilon: float
+
+    @property
+    def std(self) -> Float[Tensor, "token 1"]:
+        return (self.variance + self.epsilon).sqrt()
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,9 @@ def first_break(stream: Sequence[Record], tolerance: float) -> str:
                 x = x + record.output
             case Normed():
                 variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-                off = (variance.sqrt() - record.std).abs() + (mean - record.mean).abs()
-                if (off / record.std).max() > tolerance:
+                spread = (variance - record.variance).abs() / record.std.square()
+                shift = (mean - record.mean).abs() / record.std
+                if not (spread + shift).max() <= tolerance:
                     return step
                 x, rest = through_norm(x, record)
                 x = x + rest

@@ -1,0 +1,37 @@
+import type { Scene } from "../scene.ts";
+import type { Kind } from "../traits.ts";
+
+/** The switch between kinds of map, grouped by what they are made of. One kind needs no switch. */
+export function Kinds({ scene }: { scene: Scene }) {
+  const { kinds, kind } = scene.traits;
+  if (kinds.value.length < 2) return null;
+  const groups = new Map<string, Kind[]>();
+  for (const entry of kinds.value) {
+    groups.set(entry.group, [...(groups.get(entry.group) ?? []), entry]);
+  }
+  return (
+    <div class="prosect-kinds" role="toolbar" aria-label="Kind of map">
+      {[...groups].map(([group, entries]) => (
+        <fieldset class="prosect-group" key={group} aria-label={group}>
+          <span class="prosect-group-name">{group}</span>
+          {entries.map(({ name, label, hint }) => (
+            <button
+              key={name}
+              type="button"
+              class="prosect-choice"
+              data-testid="kind"
+              data-kind={name}
+              aria-pressed={scene.maps.kind.value?.name === name}
+              title={hint}
+              onClick={() => {
+                kind.value = name;
+              }}
+            >
+              {label}
+            </button>
+          ))}
+        </fieldset>
+      ))}
+    </div>
+  );
+}

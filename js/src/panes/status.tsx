@@ -1,0 +1,23 @@
+import type { Loaded } from "../arrays.ts";
+
+/** Stands in for something that is on its way or cannot be had. Nothing once it is there. */
+export function Status({ of, what }: { of: Loaded<unknown>; what: string }) {
+  if (of.state === "ready") return null;
+  if (of.state === "loading") {
+    return (
+      <p class="prosect-status" role="status">
+        loading {what} …
+      </p>
+    );
+  }
+  return (
+    <p class="prosect-status prosect-problem" role="alert">
+      {of.message}{" "}
+      {of.retry && (
+        <button type="button" class="prosect-link" onClick={of.retry}>
+          try again
+        </button>
+      )}
+    </p>
+  );
+}

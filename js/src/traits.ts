@@ -1,0 +1,66 @@
+/** What the Python views tell the front end, as plain JSON (see the traits of the same names). */
+
+export interface Token {
+  /** What to show. */
+  label: string;
+  /** The raw text, for a tooltip. */
+  text: string;
+  /** Index of the word the token belongs to, -1 for none. */
+  word: number;
+  special: boolean;
+  /** A piece that continues the word of the token before it. */
+  continues: boolean;
+}
+
+export interface About {
+  model: string;
+  layers: number;
+  heads: number;
+  tokens: number;
+  dtype: string;
+  /** The largest relative gap between the sum of the parts and what the model computed. */
+  certificate: number;
+  holds: boolean;
+  causal: boolean;
+}
+
+export interface Kind {
+  name: string;
+  label: string;
+  group: string;
+  hint: string;
+  per_head: boolean;
+  signed: boolean;
+}
+
+export interface Term {
+  name: string;
+  label: string;
+}
+
+export interface Spec {
+  dtype: string;
+  shape: number[];
+  low?: number;
+  step?: number;
+}
+
+export interface PackedSpec extends Spec {
+  offset: number;
+  nbytes: number;
+}
+
+export type Bytes = ArrayBuffer | ArrayBufferView;
+export type Theme = "auto" | "light" | "dark";
+
+/** The names of the traits that go both ways. */
+export interface Shared {
+  layer: number;
+  head: number;
+  target: number;
+  source: number;
+  kind: string;
+  theme: Theme;
+}
+
+export type ViewName = "heatmap" | "term_bars" | "neighbors" | "explorer";

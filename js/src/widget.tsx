@@ -1,0 +1,46 @@
+import { render as mount } from "preact";
+import { useMemo } from "preact/hooks";
+import { Boundary } from "./boundary.tsx";
+import type { Model } from "./bridge.ts";
+import { Root } from "./root.tsx";
+import { createScene } from "./scene.ts";
+import type { ViewName } from "./traits.ts";
+
+interface Shown {
+  model: Model;
+  el: HTMLElement;
+  /** Ends with the view, in hosts that know of it. */
+  signal?: AbortSignal;
+}
+
+interface Begun {
+  model: Model;
+  element: Element;
+  end: AbortSignal;
+}
+
+/** Opens the model inside the boundary, so that data it cannot read is told to the reader too. */
+function Start({ model, element, end }: Begun) {
+  const scene = useMemo(() => createScene(model, element, end), [model, element, end]);
+  return <Root scene={scene} view={model.get("_view") as ViewName} />;
+}
+
+/** Shows a view of the model in `el`. What it subscribes to ends with the returned cleanup. */
+function render({ model, el, signal }: Shown): () => void {
+  const end = new AbortController();
+  const cleanup = () => {
+    if (end.signal.aborted) return;
+    end.abort();
+    mount(null, el);
+  };
+  signal?.addEventListener("abort", cleanup, { once: true });
+  mount(
+    <Boundary>
+      <Start model={model} element={el} end={end.signal} />
+    </Boundary>,
+    el,
+  );
+  return cleanup;
+}
+
+export default { render };
