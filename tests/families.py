@@ -9,7 +9,15 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -62,7 +70,7 @@ def word_pieces() -> PreTrainedTokenizerFast:
 
 @cache
 def byte_pairs(*, encloses: bool = False) -> PreTrainedTokenizerFast:
-    """GPT-2's kind: pairs of bytes, the space before a word is part of it; RoBERTa's encloses texts."""
+    """GPT-2's kind: pairs of bytes, a word has the space before it; RoBERTa's encloses texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if encloses else ["<|endoftext|>"]

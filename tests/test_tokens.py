@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from families import random_lens
 
 import prosect
+from families import random_lens
 from prosect.tokens import Token
 
 
@@ -20,7 +20,8 @@ def labels(text: str, family: str = "minilm") -> list[str]:
 
 @pytest.mark.parametrize("family", ["minilm", "bert", "roberta", "gpt2"])
 @pytest.mark.parametrize(
-    "text", ["The bank  raised\tits rates,\nso what?", "Thursday日本 👩‍👩‍👧!", "naïve “quotes” — ok"]
+    "text",
+    ["The bank  raised\tits rates,\nso what?", "Thursday日本 👩‍👩‍👧!", "naïve “quotes” — ok"],
 )
 def test_spans_cut_the_text_in_order(family: str, text: str) -> None:
     end = 0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, SIZES, TEXTS, random_lens, random_model, word_pieces
 
 import prosect
+from families import FAMILIES, SIZES, TEXTS, random_lens, random_model, word_pieces
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,7 +43,10 @@ def test_a_pair_keeps_its_types_and_its_two_texts() -> None:
     with torch.no_grad():
         expected = lens.model.base_model(**inputs).last_hidden_state[0]
     torch.testing.assert_close(trace.hidden[-1], expected, rtol=1e-12, atol=1e-12)
-    assert [t.text for t in trace.tokens if t.text.lower() in {"bank", "rates"}] == ["bank", "rates"]
+    assert [t.text for t in trace.tokens if t.text.lower() in {"bank", "rates"}] == [
+        "bank",
+        "rates",
+    ]
     words = [token.word for token in trace.tokens if token.word is not None]
     assert words == sorted(words)
     assert max(words) == 6
@@ -51,7 +54,9 @@ def test_a_pair_keeps_its_types_and_its_two_texts() -> None:
 
 def _fingerprint(model: Any) -> dict[str, Any]:
     return {
-        "attention": [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")],
+        "attention": [
+            m.config._attn_implementation for m in model.modules() if hasattr(m, "config")
+        ],
         "training": [m.training for m in model.modules()],
         "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
         "gradients": [(p.requires_grad, p.grad is None) for p in model.parameters()],
@@ -132,7 +137,7 @@ def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refuse
     added = len(lens.tokenizer("a").input_ids) - 1
     most = SIZES["positions"] - added
     assert len(lens.trace("a" + "," * (most - 1)).tokens) == SIZES["positions"]
-    with pytest.raises(prosect.ProsectError, match="65 tokens and .* at most 64: shorten it by 1 "):
+    with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
         lens.trace("a" + "," * most)
 
 
@@ -150,7 +155,9 @@ def test_a_single_token_is_traced() -> None:
 
 def test_unknown_kinds_and_metrics_are_named() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
-    with pytest.raises(prosect.ProsectError, match="no kind of map 'ATBX': choose one of attention"):
+    with pytest.raises(
+        prosect.ProsectError, match="no kind of map 'ATBX': choose one of attention"
+    ):
         trace.map("ATBX")
     with pytest.raises(prosect.ProsectError, match="no metric 'L3': choose one of cosine, l2"):
         trace.identify(metric="L3")  # pyright: ignore[reportArgumentType]

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 import torch
-from families import FAMILIES, TEXTS, random_lens
 
 import prosect
+from families import FAMILIES, TEXTS, random_lens
 from prosect.engines.identity import METRICS, nearest
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import FAMILIES, TEXTS, random_lens
 from torch import Tensor
 
 import prosect
+from families import FAMILIES, TEXTS, random_lens
 
 EXACT = {torch.float32: 1e-5, torch.float64: 1e-12}
 
@@ -26,21 +26,23 @@ def test_terms_sum_to_every_hidden_state(family: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("family", FAMILIES)
 def test_importance_sums_to_one(family: str) -> None:
     importance = random_lens(family).trace(TEXTS[0]).terms().importance()
-    torch.testing.assert_close(importance.sum(0), torch.ones_like(importance[0]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        importance.sum(0), torch.ones_like(importance[0]), rtol=0, atol=1e-12
+    )
 
 
 def _post_norm_terms(trace: prosect.Trace) -> list[list[Tensor]]:
     """i, h, f, c of each layer by the products of gains and spreads, as the paper writes them.
 
     G(λ) is the product of g_μ / σ_μ over the norms μ ≥ λ applied so far; norms are numbered from 1
-    in order of application. Everything is read off the model's weights and a run of its own modules.
+    in order of application. Everything is read off the model's weights and a run of its modules.
     """
     lens = trace.lens
     base = lens.model.base_model
     distil = lens.anatomy.family == "DistilBERT"
     layers = base.transformer.layer if distil else base.encoder.layer
     project = getattr(base, "embeddings_project", None)
-    norms, sums = [base.embeddings.LayerNorm], []
+    norms = [base.embeddings.LayerNorm]
     inputs = dict(lens.tokenizer(trace.texts[0], return_tensors="pt"))
     if distil:
         inputs.pop("token_type_ids")
@@ -92,7 +94,10 @@ def _post_norm_terms(trace: prosect.Trace) -> list[list[Tensor]]:
             columns = slice(head * size, (head + 1) * size)
             h = h + alpha[head] @ (x @ WV[:, columns]) @ WO[columns]
         a = torch.nn.functional.layer_norm(
-            x + h + bO + bV @ WO, x.shape[-1:], gain[2 * number + 1], shift[2 * number + 1],
+            x + h + bO + bV @ WO,
+            x.shape[-1:],
+            gain[2 * number + 1],
+            shift[2 * number + 1],
             norms[2 * number + 1].eps,
         )
         f = torch.nn.functional.gelu(a @ W1 + b1) @ W2
@@ -149,8 +154,12 @@ def _pre_norm_terms(trace: prosect.Trace) -> list[list[Tensor]]:
     norm = base.ln_f
     sigma = (x.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
     scale = norm.weight / sigma
-    result[-1] = [i * scale, h * scale, f * scale,
-                  c * scale + norm.bias - scale * x.mean(-1, keepdim=True)]
+    result[-1] = [
+        i * scale,
+        h * scale,
+        f * scale,
+        c * scale + norm.bias - scale * x.mean(-1, keepdim=True),
+    ]
     return result
 
 
@@ -170,9 +179,8 @@ def _assert_terms_equal_the_formulas(trace: prosect.Trace, tolerance: float) -> 
         for layer, expected in enumerate(formulas(trace)):
             for name, value in zip(terms.names, expected, strict=True):
                 got = getattr(terms, name)[layer]
-                torch.testing.assert_close(
-                    got, value, rtol=tolerance, atol=tolerance, msg=lambda m: f"{name} {layer}: {m}"
-                )
+                gap = (got - value).abs().max() / trace.hidden[layer].abs().max()
+                assert gap <= tolerance, f"{name} of layer {layer}"
 
 
 @pytest.mark.parametrize("dtype", EXACT)

@@ -57,7 +57,7 @@ def run(anatomy: Anatomy, inputs: Mapping[str, Tensor]) -> Run:
 
 
 def lift(tensor: Tensor) -> Tensor:
-    """The tensor without its gradient, in at least float32: half precision is not rounded further."""
+    """The tensor without its gradient, in at least float32: half precision loses no more."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
 
 

@@ -10,4 +10,4 @@ class UnsupportedModelError(ProsectError):
 
 
 class ReconstructionError(ProsectError):
-    """Parts do not add up to what the model computed; the message names where they stop doing so."""
+    """Parts do not add up to what the model computed; the message names where they stop."""

@@ -1,4 +1,4 @@
-"""The built front end: one module for all views, its style, and the shim that hosts it in a page."""
+"""The built front end: one module for all views, its style, and the shim that makes it a page."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def source(name: str) -> str:
     file = files("prosect") / "static" / name
     if not file.is_file():
         raise ProsectError(
-            "The front end is not built: run make setup in the checkout, or install a released wheel."
+            "The front end is not built: run make setup in the checkout, or install a wheel."
         )
     return file.read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ class Lens:
         self.anatomy = anatomy_of(model)
         self.model = model
         self.tokenizer = tokenizer
-        self.name = name or Path(model.name_or_path).name or self.anatomy.family
+        self.name = name or Path(model.name_or_path or "").name or self.anatomy.family
         _check_tokenizer(tokenizer, self.anatomy.words.num_embeddings)
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Lens:
         for item in texts:
             if not isinstance(item, str):
                 raise TypeError(f"A text must be a string, not {type(item).__name__}.")
-        encoding = self.tokenizer(*texts, return_tensors="pt", verbose=False)
+        encoding = self.tokenizer(text, text_pair=pair, return_tensors="pt", verbose=False)
         tokens = read_tokens(encoding, texts, self.tokenizer)
         self._check_length(sum(token.span is not None for token in tokens), len(tokens))
         wanted = set(self.tokenizer.model_input_names)
@@ -101,7 +101,7 @@ class Lens:
         if limit is not None and total > limit:
             raise ProsectError(
                 f"The text has {total} tokens and {self.name} takes at most {limit}: "
-                f"shorten it by {total - limit} tokens or split it."
+                f"shorten it by {_count(total - limit, 'token')} or split it."
             )
 
 
@@ -136,8 +136,8 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
             tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ProsectError(
-            f"Cannot load {str(source)!r}: it is neither a local folder with a model nor a model id "
-            f"that can be reached from here ({str(error).strip().splitlines()[0]})"
+            f"Cannot load {str(source)!r}: it is neither a local folder with a model "
+            f"nor a model id that can be reached from here ({str(error).strip().splitlines()[0]})"
         ) from error
     return Lens(model, tokenizer, name=demo.NAME if name is None else None)
 
@@ -160,6 +160,10 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
         if hasattr(transformers, architecture):
             return getattr(transformers, architecture)
     return transformers.AutoModel
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:

@@ -129,6 +129,7 @@ class TokenMap:
 
     @classmethod
     def of(cls, kind: Kind, attention: Float[Tensor, "layer head target source"]) -> TokenMap:
+        """A kind of map of a run."""
         error = float((attention.sum(-1) - 1).abs().max())
         return cls(attention, kind.name, ("layer", "head", "target", "source"), error)
 
@@ -144,8 +145,8 @@ class Identity:
     Attributes
     ----------
     ids
-        [layer+1, token, k], positions of the neighbours in the text, nearest first. Where candidates
-        are equal, the token itself comes first.
+        [layer+1, token, k], positions of the neighbours in the text, nearest first. Where
+        candidates are equal, the token itself comes first.
     scores
         [layer+1, token, k], cosine similarities, or Euclidean distances for the metric "l2".
     recovered
@@ -159,5 +160,7 @@ class Identity:
 
     def __repr__(self) -> str:
         share = self.recovered.float().mean(-1)
-        ends = f"{float(share[0]):.0%} of tokens recovered at layer 0, {float(share[-1]):.0%} at the last"
-        return f"Identity({self.metric}: {ends})"
+        first, last = f"{float(share[0]):.0%}", f"{float(share[-1]):.0%}"
+        return (
+            f"Identity({self.metric}: {first} of tokens recovered at layer 0, {last} at the last)"
+        )

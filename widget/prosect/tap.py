@@ -44,7 +44,7 @@ def _attend(
     softcap: float | None = None,
     **_: object,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention as ``eager`` computes it; key/value heads may be shared by several heads."""
+    """Softmax attention as ``eager`` computes it; heads may share keys and values."""
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value

@@ -83,12 +83,10 @@ def read_tokens(
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """The control tokens; "unknown" is not one, unless it does the work of another (GPT-2)."""
-    controls = {
-        value
-        for name, value in tokenizer.special_tokens_map.items()
-        if name != "unk_token" and isinstance(value, str)
-    } | set(tokenizer.all_special_tokens) - {tokenizer.unk_token}
-    return {int(i) for i in tokenizer.convert_tokens_to_ids(sorted(controls))}
+    named = tokenizer.special_tokens_map.items()
+    controls = {str(value) for name, value in named if name != "unk_token"}
+    controls |= set(tokenizer.all_special_tokens) - {str(tokenizer.unk_token)}
+    return set(tokenizer.convert_tokens_to_ids(sorted(controls)))  # pyright: ignore
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
@@ -180,7 +178,7 @@ def _fraction(piece: int, pieces: int) -> str:
 
 
 def _as_the_model_reads(piece: str, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The piece after the tokenizer's normalisation (lower case, accents), without its space mark."""
-    normalizer = tokenizer.backend_tokenizer.normalizer  # pyright: ignore[reportAttributeAccessIssue]
+    """The piece after the tokenizer's normalisation (case, accents), without its space mark."""
+    normalizer = getattr(tokenizer, "backend_tokenizer").normalizer  # noqa: B009
     normal = piece if normalizer is None else normalizer.normalize_str(piece)
     return normal.replace("▁", " ").strip() or piece.strip()

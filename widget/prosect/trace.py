@@ -49,7 +49,7 @@ class Trace:
         return f"Trace({self.lens.name}: {len(self.tokens)} tokens, {self.texts[0][:40]!r})"
 
     def terms(self) -> Terms:
-        """The four terms of every embedding: input, attention, feed-forward, bias (Mickus et al. 2022).
+        """Split every embedding into its four terms (Mickus et al. 2022).
 
         Computed once and kept.
 

@@ -1,6 +1,8 @@
-"""BERT (Devlin et al. 2019): post-norm encoder, also the layout of RoBERTa's and ELECTRA's layers."""
+"""BERT (Devlin et al. 2019): post-norm encoder; RoBERTa and ELECTRA have the same layers."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import nn
 
@@ -15,12 +17,13 @@ from prosect.anatomy.vocabulary import (
 )
 
 
-def anatomy(base: nn.Module) -> Anatomy:
+def anatomy(base: Any) -> Anatomy:
+    """Describe BERT."""
     return encoder(base, family="BERT", positions=base.config.max_position_embeddings)
 
 
 def encoder(
-    base: nn.Module, *, family: str, positions: int, projection: nn.Linear | None = None
+    base: Any, *, family: str, positions: int, projection: nn.Linear | None = None
 ) -> Anatomy:
     """Any encoder built of BERT's modules."""
     config = base.config
@@ -38,7 +41,7 @@ def encoder(
     )
 
 
-def _block(layer: nn.Module) -> Block:
+def _block(layer: Any) -> Block:
     attention = layer.attention
     return Block(
         module=layer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
 from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, FeedForward, Norm
 
 
-def anatomy(base: nn.Module) -> Anatomy:
+def anatomy(base: Any) -> Anatomy:
+    """Describe DistilBERT."""
     config = base.config
     return Anatomy(
         family="DistilBERT",
@@ -23,7 +24,7 @@ def anatomy(base: nn.Module) -> Anatomy:
     )
 
 
-def _block(layer: nn.Module) -> Block:
+def _block(layer: Any) -> Block:
     attention = layer.attention
     return Block(
         module=layer,

@@ -1,14 +1,15 @@
-"""ELECTRA (Clark et al. 2020): BERT's layers; small sizes project the embeddings after their norm."""
+"""ELECTRA (Clark et al. 2020): BERT's layers; small ones project the embeddings first."""
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
 from prosect.anatomy import bert
 from prosect.anatomy.vocabulary import Anatomy
 
 
-def anatomy(base: nn.Module) -> Anatomy:
+def anatomy(base: Any) -> Anatomy:
+    """Describe ELECTRA."""
     return bert.encoder(
         base,
         family="ELECTRA",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from torch import nn
+from typing import Any
 
 from prosect.anatomy import bert, distilbert, electra, gpt2, roberta
 from prosect.anatomy.vocabulary import Anatomy
 from prosect.errors import UnsupportedModelError
 
-FAMILIES: dict[str, Callable[[nn.Module], Anatomy]] = {
+FAMILIES: dict[str, Callable[[Any], Anatomy]] = {
     "bert": bert.anatomy,
     "roberta": roberta.anatomy,
     "electra": electra.anatomy,
@@ -19,7 +18,7 @@ FAMILIES: dict[str, Callable[[nn.Module], Anatomy]] = {
 }
 
 
-def anatomy_of(model: nn.Module) -> Anatomy:
+def anatomy_of(model: Any) -> Anatomy:
     """Describe a transformers model in prosect's vocabulary.
 
     Raises

@@ -1,13 +1,14 @@
-"""GPT-2 (Radford et al. 2019): pre-norm decoder; query, key and value share one fused projection."""
+"""GPT-2 (Radford et al. 2019): pre-norm decoder with query, key and value in one projection."""
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
 from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, FeedForward, Norm
 
 
-def anatomy(base: nn.Module) -> Anatomy:
+def anatomy(base: Any) -> Anatomy:
+    """Describe GPT-2."""
     return Anatomy(
         family="GPT-2",
         base=base,
@@ -22,7 +23,7 @@ def anatomy(base: nn.Module) -> Anatomy:
     )
 
 
-def _block(layer: nn.Module) -> Block:
+def _block(layer: Any) -> Block:
     attention, d = layer.attn, layer.attn.embed_dim
     return Block(
         module=layer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
 
 from prosect.anatomy import bert
 from prosect.anatomy.vocabulary import Anatomy
 
 
-def anatomy(base: nn.Module) -> Anatomy:
+def anatomy(base: Any) -> Anatomy:
+    """Describe RoBERTa."""
     positions = base.config.max_position_embeddings - base.embeddings.padding_idx - 1
     return bert.encoder(base, family="RoBERTa", positions=positions)

@@ -21,7 +21,7 @@ class Wrote:
     name: str
     term: Term
     output: Float[Tensor, "token d"]
-    bias: Float[Tensor, d] | None = None
+    bias: Float[Tensor, "d"] | None = None
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,15 @@ class Normed:
     """The whole stream x became gain ⊙ (x − mean) / std + bias, std = sqrt(variance + epsilon)."""
 
     name: str
-    gain: Float[Tensor, d]
-    bias: Float[Tensor, d]
+    gain: Float[Tensor, "d"]
+    bias: Float[Tensor, "d"]
     mean: Float[Tensor, "token 1"]
     variance: Float[Tensor, "token 1"]
     epsilon: float
 
     @property
     def std(self) -> Float[Tensor, "token 1"]:
+        """The spread σ that the norm divides by."""
         return (self.variance + self.epsilon).sqrt()
 
 
@@ -46,7 +47,7 @@ class Projected:
 
     name: str
     weight: Float[Tensor, "d_in d_out"]
-    bias: Float[Tensor, d_out] | None
+    bias: Float[Tensor, "d_out"] | None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,15 +25,18 @@ class Norm:
     module: nn.LayerNorm
 
     @property
-    def gain(self) -> Float[Tensor, d]:
+    def gain(self) -> Float[Tensor, "d"]:
+        """The factor of each dimension."""
         return self.module.weight
 
     @property
-    def bias(self) -> Float[Tensor, d]:
+    def bias(self) -> Float[Tensor, "d"]:
+        """What is added at the end."""
         return self.module.bias
 
     @property
     def epsilon(self) -> float:
+        """ε, inside the root."""
         return self.module.eps
 
 
@@ -44,17 +47,19 @@ class Dense:
     ``columns`` selects the outputs that matter where one layer computes several maps at once.
     """
 
-    module: nn.Module
+    module: Any
     columns: slice | None = None
 
     @property
     def weight(self) -> Float[Tensor, "d_in d_out"]:
+        """W."""
         stored = self.module.weight
         weight = stored.T if isinstance(self.module, nn.Linear) else stored
         return weight if self.columns is None else weight[:, self.columns]
 
     @property
-    def bias(self) -> Float[Tensor, d_out] | None:
+    def bias(self) -> Float[Tensor, "d_out"] | None:
+        """b, where there is one."""
         bias = self.module.bias
         return bias if bias is None or self.columns is None else bias[self.columns]
 
@@ -81,7 +86,7 @@ class Attention:
     term: Term = "attention"
 
     @property
-    def bias(self) -> Float[Tensor, d] | None:
+    def bias(self) -> Float[Tensor, "d"] | None:
         """b_O + b_V W_O, the part that belongs to no token (each row of α sums to 1)."""
         if self.value.bias is None:
             return self.output.bias
@@ -98,7 +103,7 @@ class FeedForward:
     term: Term = "feed_forward"
 
     @property
-    def bias(self) -> Float[Tensor, d] | None:
+    def bias(self) -> Float[Tensor, "d"] | None:
         """b_out; b_in stays inside the non-linearity."""
         return self.output.bias
 

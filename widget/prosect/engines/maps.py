@@ -1,4 +1,4 @@
-"""Token-to-token maps: how much each source passes to each target. A new kind is one row of KINDS."""
+"""Token-to-token maps: how much each source passes to each target. A kind is one row of KINDS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linear steps: with α, σ and the mean frozen at their run-time values, a step maps parts to parts.
+"""The linear steps: with α, σ and the means of a run frozen, every step maps parts to parts.
 
 A stack of parts always sums to the stream. What a step adds of its own (a norm's bias and mean, a
 sublayer's bias) belongs to no part and is returned apart, for the caller to assign.
@@ -15,13 +15,13 @@ from prosect.anatomy.stream import Normed, Projected
 def through_norm(
     parts: Float[Tensor, "*part token d"], norm: Normed
 ) -> tuple[Float[Tensor, "*part token d"], Float[Tensor, "token d"]]:
-    """Scale every part by g/σ; the rest is b − g·m/σ (Mickus et al. 2022, the recurrence of eq. 2)."""
+    """Scale every part by g/σ; the rest is b − g·m/σ (Mickus et al. 2022)."""
     scale = norm.gain / norm.std
     return parts * scale, norm.bias - scale * norm.mean
 
 
 def through_projection(
     parts: Float[Tensor, "*part token d_in"], projection: Projected
-) -> tuple[Float[Tensor, "*part token d_out"], Float[Tensor, d_out] | None]:
+) -> tuple[Float[Tensor, "*part token d_out"], Float[Tensor, "d_out"] | None]:
     """Map every part by W; the rest is the projection's bias."""
     return parts @ projection.weight, projection.bias

@@ -16,10 +16,11 @@ BIAS = TERMS.index("bias")
 
 
 def four_terms(stream: Sequence[Record]) -> Float[Tensor, "term layer+1 token d"]:
-    """Split every hidden state into what the embeddings, attention, feed-forwards and biases wrote.
+    """Split every hidden state into what embeddings, attention, feed-forwards and biases wrote.
 
-    The recurrence of Mickus et al. (2022), in one pass: each sublayer adds its output, less its bias,
-    to its own term and the bias to c; each norm scales all four by g/σ and adds b − g·m/σ to c.
+    The sums of Mickus et al. (2022) by recurrence, in one pass: each sublayer adds its output, less
+    its bias, to its own term and the bias to c; each norm scales all four by g/σ and adds
+    b − g·m/σ to c.
 
     Parameters
     ----------
@@ -99,14 +100,17 @@ def reconstruction_error(
 
 def importance(
     terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, term * axes]:
-    """μ(e, a) = <e, a> / |e|² (Mickus et al. 2022); sums to 1 over terms, each may be below 0 or above 1."""
+) -> Float[Tensor, "term *axes"]:
+    """μ(e, a) = <e, a> / |e|² (Mickus et al. 2022).
+
+    Sums to 1 over the terms; a single one may be below 0 or above 1.
+    """
     return (terms * whole).sum(-1) / whole.square().sum(-1)
 
 
 def cosine(
     terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, term * axes]:
+) -> Float[Tensor, "term *axes"]:
     """<e, a> / |e||a| in [−1, 1]; 0 where the term is zero."""
     lengths = torch.linalg.vector_norm(terms, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
     products = (terms * whole).sum(-1)
@@ -115,6 +119,6 @@ def cosine(
 
 def norm_ratio(
     terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, term * axes]:
+) -> Float[Tensor, "term *axes"]:
     """|a| / |e|."""
     return torch.linalg.vector_norm(terms, dim=-1) / torch.linalg.vector_norm(whole, dim=-1)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import bqplot
 import numpy as np
 import traitlets
+from bqplot import Axis, Bars, LinearScale, OrdinalScale
+from bqplot.figure import Figure
 
 from prosect.anatomy.vocabulary import TERMS
 from prosect.colours import TERM_COLOURS
 from prosect.trace import Trace
 
 
-class ImportanceFigure(bqplot.Figure):
-    """Stacked bars of the terms' importance, a bar a layer; the layer under the pointer is ``layer``.
+class ImportanceFigure(Figure):
+    """Stacked bars of the terms' importance, a bar a layer; ``layer`` is the one under the pointer.
 
     ``layer`` counts from 0 as in every view and −1 is the embeddings, the bar labelled 0. It works
     both ways, so ``prosect.link(figure, view)`` ties the figure to a view.
@@ -25,8 +26,8 @@ class ImportanceFigure(bqplot.Figure):
     def __init__(self, trace: Trace, **options: Any) -> None:
         mean = trace.terms().importance().mean(-1).cpu().numpy()  # [term, layer+1]
         rows = np.arange(mean.shape[1])
-        scales = {"x": bqplot.OrdinalScale(), "y": bqplot.LinearScale()}
-        self._bars = bqplot.Bars(
+        scales = {"x": OrdinalScale(), "y": LinearScale()}
+        self._bars = Bars(
             x=rows,
             y=mean,
             scales=scales,
@@ -39,8 +40,8 @@ class ImportanceFigure(bqplot.Figure):
             unselected_style={"opacity": 0.6},
         )
         axes = [
-            bqplot.Axis(scale=scales["x"], label="layer", grid_lines="none"),
-            bqplot.Axis(
+            Axis(scale=scales["x"], label="layer", grid_lines="none"),
+            Axis(
                 scale=scales["y"],
                 orientation="vertical",
                 label="importance, mean over tokens",
@@ -75,7 +76,7 @@ class ImportanceFigure(bqplot.Figure):
 
 
 def importance(trace: Trace, **options: Any) -> ImportanceFigure:
-    """Draw the importance of the four terms by layer, mean over tokens (Mickus et al. 2022, Fig. 1).
+    """Draw the mean importance of the four terms by layer (Mickus et al. 2022, Fig. 1).
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def write(
     data
         The arrays that the view holds.
     remote
-        By name, the arrays that the view would ask a kernel for: how they are encoded, and the bytes.
+        By name, the arrays that the view would ask a kernel for: how they are encoded, and bytes.
     """
     content = {
         "module": frontend.source("widget.js"),

@@ -1,4 +1,4 @@
-"""Arrays on their way to the browser: encoded, packed into one binary trait, described by a manifest.
+"""Arrays on their way to the browser: encoded, packed into one binary trait, with a manifest.
 
 Floats travel as 16-bit logarithms, good to 0.1 % of each value in half the bytes of float32; where
 their range is too wide for that they travel as float32.
@@ -39,7 +39,7 @@ def encode(array: NDArray[Any]) -> tuple[Spec, bytes]:
 
 
 def encode_logarithms(array: NDArray[Any]) -> tuple[Spec, bytes] | None:
-    """Encode values as sign and logarithm: |v| = exp(low + (m − 1)·step) for code m ≥ 1, 0 for m = 0.
+    """Encode values as sign and logarithm: |v| = exp(low + (m − 1)·step) for m ≥ 1, else 0.
 
     Returns None where the values span too many orders of magnitude for the promised precision.
     """

@@ -1,4 +1,4 @@
-"""Explorer: all heads, the open map, the terms and the neighbours in one widget with one selection."""
+"""Explorer: all heads, the open map, terms and neighbours in one widget with one selection."""
 
 from prosect.views import sources
 from prosect.views.view import View

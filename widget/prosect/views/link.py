@@ -27,7 +27,7 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
     Raises
     ------
     ValueError
-        If there are fewer than two, or two of them share no trait, or one cannot go where another is.
+        If there are fewer than two, two of them share no trait, or they differ in size.
     """
     if len(views) < 2:
         raise ValueError("link takes at least two views.")

@@ -5,7 +5,7 @@ from prosect.views.view import View
 
 
 class Neighbors(View):
-    """The nearest input embeddings of the pinned token, or which tokens are recovered at each layer."""
+    """The nearest input embeddings of the pinned token; without one, which tokens are recovered."""
 
     name = "neighbors"
     shows = (sources.neighbors,)

@@ -22,7 +22,7 @@ Sources = dict[str, Callable[[], NDArray[Any]]]
 
 NEIGHBORS = 10
 THUMBNAIL = 32
-"""Maps of more tokens than this are pooled to this many cells a side for the overview of all heads."""
+"""Maps of more tokens than this are pooled to this many cells a side for the overview."""
 
 
 def token_maps(trace: Trace) -> Sources:
@@ -61,7 +61,7 @@ def importance(trace: Trace) -> Sources:
 
 
 def neighbors(trace: Trace) -> Sources:
-    """Nearest input embeddings by each metric: ids and scores [layer+1, token, k], recovered or not."""
+    """Nearest input embeddings by each metric: ids, scores [layer+1, token, k], and recovered."""
     identify = cache(partial(trace.identify, NEIGHBORS))
     sources: Sources = {}
     for metric in METRICS:

@@ -5,7 +5,7 @@ from prosect.views.view import View
 
 
 class TermBars(View):
-    """The importance of the four terms by layer, signed and stacked; the mean where no token is pinned."""
+    """The four terms' importance by layer, signed and stacked; without a pinned token, the mean."""
 
     name = "term_bars"
     shows = (sources.importance,)

@@ -1,4 +1,4 @@
-"""What every view is: a trace's numbers, the reader's place in them, and the front end that shows both."""
+"""What every view is: a trace's numbers, the reader's place in them, and the front end."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class View(anywidget.AnyWidget):
         return proposal.value
 
     def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
-        """Send an array that the front end asked for; an error goes to the reader and to the log."""
+        """Send an array that the front end asked for; an error goes to reader and log."""
         if "request" not in content:
             return
         name = content.get("array")
