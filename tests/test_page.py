@@ -1,0 +1,106 @@
+"""The page holds the view whole, and nothing in it can break out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64decode
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families import random_lens
+from views.test_arrays import decode
+
+import prosect
+from prosect.cli import main
+
+
+class Reader(HTMLParser):
+    """The elements of a page, as a browser would find them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.inside = dict(attrs).get("id") or tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self.inside] = self.texts.get(self.inside, "") + data
+
+
+HOSTILE = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> <!-- &amp; 日本語"
+
+
+def test_hostile_text_adds_no_element(tmp_path: Path) -> None:
+    lens = prosect.load()
+    lens.trace(HOSTILE).explore().to_html(tmp_path / "hostile.html")
+    lens.trace("A river.").explore().to_html(tmp_path / "plain.html")
+    hostile = Reader((tmp_path / "hostile.html").read_text(encoding="utf-8"))
+    plain = Reader((tmp_path / "plain.html").read_text(encoding="utf-8"))
+    assert hostile.tags == plain.tags
+    assert hostile.texts["title"].strip() == f"{HOSTILE} – prosect"
+    tokens = json.loads(hostile.texts["prosect-state"])["state"]["_tokens"]
+    written = "".join(token["text"] for token in tokens if not token["special"])
+    assert written == HOSTILE.replace(" ", "")
+
+
+def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
+    prosect.load().trace("A river.").explore().to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    addresses = set(re.findall(r"https?://[^\"'\s)<\\]+", page))
+    assert all(address.startswith("http://www.w3.org/") for address in addresses)
+    assert "@import" not in page
+
+
+def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
+    trace = prosect.load().trace("a" + "," * 509)
+    view = trace.explore(layer=3, target=5)
+    view.to_html(tmp_path / "deep" / "long.html")
+    content = json.loads(
+        Reader((tmp_path / "deep" / "long.html").read_text(encoding="utf-8")).texts["prosect-state"]
+    )
+    assert content["state"]["layer"] == 3
+    assert content["state"]["target"] == 5
+    assert gzip.decompress(b64decode(content["buffers"]["_data"])) == view._data
+    assert list(content["remote"]) == view._remote
+    spec = content["remote"]["map/attention/5"]
+    back = decode(spec, gzip.decompress(b64decode(spec["data"])))
+    np.testing.assert_allclose(back, trace.attention[5].numpy(), rtol=1e-3, atol=1e-38)
+
+
+@pytest.mark.parametrize("view", ["Heatmap", "TermBars", "Neighbors", "Explorer"])
+def test_every_view_has_a_page(view: str, tmp_path: Path) -> None:
+    getattr(prosect, view)(random_lens("gpt2").trace("a river")).to_html(tmp_path / "page.html")
+    content = json.loads(Reader((tmp_path / "page.html").read_text("utf-8")).texts["prosect-state"])
+    assert content["state"]["_arrays"]
+
+
+def test_the_command_writes_a_page_and_prints_the_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "bank.html"
+    assert main(["The bank raised its rates.", "-o", str(page)]) == 0
+    printed = capsys.readouterr().out
+    error = re.search(r"sum to every hidden state within (\S+) \(relative\)", printed)
+    assert error
+    assert float(error[1]) <= 1e-5
+    assert str(page) in printed
+    assert page.stat().st_size > 1000
+
+
+def test_the_command_says_in_one_sentence_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["", "-o", str(tmp_path / "page.html")]) == 1
+    assert capsys.readouterr().err == "prosect: The text is empty: give at least one word.\n"
+    assert not (tmp_path / "page.html").exists()
+    assert main(["a", "--model", "/no/such/folder"]) == 1
+    assert capsys.readouterr().err.startswith("prosect: Cannot load '/no/such/folder'")
