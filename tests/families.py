@@ -6,32 +6,14 @@ Gains, biases and epsilons are random: the defaults of 1 and 0 would hide a term
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    DistilBertConfig,
-    DistilBertModel,
-    ElectraConfig,
-    ElectraModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaModel,
-)
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import prosect
 
@@ -103,7 +85,8 @@ def byte_pairs(*, encloses: bool = False) -> PreTrainedTokenizerFast:
     )
 
 
-def _encoder_sizes() -> dict[str, int | float]:
+def _common() -> dict[str, Any]:
+    """The sizes as most configurations name them."""
     return {
         "vocab_size": SIZES["vocabulary"],
         "hidden_size": SIZES["d"],
@@ -111,76 +94,274 @@ def _encoder_sizes() -> dict[str, int | float]:
         "num_attention_heads": SIZES["heads"],
         "intermediate_size": SIZES["d_ff"],
         "max_position_embeddings": SIZES["positions"],
-        "layer_norm_eps": 3e-3,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 1,
     }
 
 
-def _bert() -> PreTrainedModel:
-    return BertForMaskedLM(BertConfig(**_encoder_sizes()))
+def _gpt_sizes() -> dict[str, Any]:
+    """The sizes as GPT-2 and GPT-J name them."""
+    return {
+        "vocab_size": SIZES["vocabulary"],
+        "n_embd": SIZES["d"],
+        "n_layer": SIZES["layers"],
+        "n_head": SIZES["heads"],
+        "n_inner": SIZES["d_ff"],
+        "n_positions": SIZES["positions"],
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
 
 
-def _bert_decoder() -> PreTrainedModel:
-    return BertForMaskedLM(BertConfig(**_encoder_sizes(), is_decoder=True))
+def _pair_sizes() -> dict[str, Any]:
+    """The sizes as BART and Marian name them."""
+    return {
+        "vocab_size": SIZES["vocabulary"],
+        "d_model": SIZES["d"],
+        "encoder_layers": SIZES["layers"],
+        "decoder_layers": SIZES["layers"],
+        "encoder_attention_heads": SIZES["heads"],
+        "decoder_attention_heads": SIZES["heads"],
+        "encoder_ffn_dim": SIZES["d_ff"],
+        "decoder_ffn_dim": SIZES["d_ff"],
+        "max_position_embeddings": SIZES["positions"],
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+        "scale_embedding": True,
+    }
 
 
-def _roberta() -> PreTrainedModel:
-    sizes = _encoder_sizes() | {"max_position_embeddings": SIZES["positions"] + 2}
-    return RobertaModel(RobertaConfig(**sizes, pad_token_id=1))
+EPSILON = 3e-3
+GROUPED = {"num_key_value_heads": 2}
+T5_SIZES = {
+    "vocab_size": SIZES["vocabulary"],
+    "d_model": SIZES["d"],
+    "d_kv": 12,
+    "d_ff": SIZES["d_ff"],
+    "num_layers": SIZES["layers"],
+    "num_heads": SIZES["heads"],
+    "layer_norm_epsilon": EPSILON,
+    "decoder_start_token_id": 1,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+}
 
 
-def _electra() -> PreTrainedModel:
-    return ElectraModel(ElectraConfig(**_encoder_sizes(), embedding_size=SIZES["d"]))
+@dataclass(frozen=True)
+class Family:
+    """How to make a small model of a family: its class, its configuration, its tokenizer."""
+
+    model: type[Any]
+    config: type[Any]
+    sizes: Callable[[], dict[str, Any]]
+    tokenizer: Callable[[], PreTrainedTokenizerFast]
+    options: dict[str, Any] = field(default_factory=dict)
+    float32_norms: bool = False
+    """Whether its norms compute in float32 whatever the weights."""
+
+    def make(self) -> Any:
+        """A model with transformers' own initial weights."""
+        return self.model(self.config(**{**self.sizes(), **self.options}))
 
 
-def _electra_small() -> PreTrainedModel:
-    return ElectraModel(ElectraConfig(**_encoder_sizes(), embedding_size=20))
+def _enclosing() -> PreTrainedTokenizerFast:
+    return byte_pairs(encloses=True)
 
 
-def _distilbert() -> PreTrainedModel:
-    config = DistilBertConfig(
-        vocab_size=SIZES["vocabulary"],
-        dim=SIZES["d"],
-        n_layers=SIZES["layers"],
-        n_heads=SIZES["heads"],
-        hidden_dim=SIZES["d_ff"],
-        max_position_embeddings=SIZES["positions"],
-    )
-    return DistilBertModel(config)
+def _encoder(model: str, config: str, tokenizer: Any = word_pieces, **options: Any) -> Family:
+    return _family(model, config, _common, tokenizer, layer_norm_eps=EPSILON, **options)
 
 
-def _gpt2() -> PreTrainedModel:
-    config = GPT2Config(
-        vocab_size=SIZES["vocabulary"],
-        n_embd=SIZES["d"],
+def _rms(model: str, config: str, **options: Any) -> Family:
+    made = _family(model, config, _common, byte_pairs, rms_norm_eps=EPSILON, **options)
+    return replace(made, float32_norms=True)
+
+
+def _family(model: str, config: str, sizes: Any, tokenizer: Any, **options: Any) -> Family:
+    classes = getattr(transformers, model), getattr(transformers, config)
+    return Family(*classes, sizes, tokenizer, options)
+
+
+_BEYOND_PADDING = {"max_position_embeddings": SIZES["positions"] + 2}
+
+FAMILIES: dict[str, Family] = {
+    "bert": _encoder("BertForMaskedLM", "BertConfig"),
+    "bert-decoder": _encoder("BertForMaskedLM", "BertConfig", is_decoder=True),
+    "roberta": _encoder("RobertaForMaskedLM", "RobertaConfig", _enclosing, **_BEYOND_PADDING),
+    "xlm-roberta": _encoder(
+        "XLMRobertaForMaskedLM", "XLMRobertaConfig", _enclosing, **_BEYOND_PADDING
+    ),
+    "camembert": _encoder("CamembertForMaskedLM", "CamembertConfig", _enclosing, **_BEYOND_PADDING),
+    "electra": _encoder("ElectraForMaskedLM", "ElectraConfig", embedding_size=SIZES["d"]),
+    "electra-small": _encoder("ElectraForMaskedLM", "ElectraConfig", embedding_size=20),
+    "albert": _encoder("AlbertForMaskedLM", "AlbertConfig", embedding_size=20),
+    "albert-groups": _encoder(
+        "AlbertForMaskedLM",
+        "AlbertConfig",
+        embedding_size=20,
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+        inner_group_num=2,
+    ),
+    "distilbert": _family(
+        "DistilBertForMaskedLM",
+        "DistilBertConfig",
+        lambda: {
+            "vocab_size": SIZES["vocabulary"],
+            "dim": SIZES["d"],
+            "n_layers": SIZES["layers"],
+            "n_heads": SIZES["heads"],
+            "hidden_dim": SIZES["d_ff"],
+            "max_position_embeddings": SIZES["positions"],
+        },
+        word_pieces,
+    ),
+    "mpnet": _encoder("MPNetForMaskedLM", "MPNetConfig", _enclosing, **_BEYOND_PADDING),
+    "modernbert": _family(
+        "ModernBertForMaskedLM",
+        "ModernBertConfig",
+        _common,
+        _enclosing,
+        norm_eps=EPSILON,
+        norm_bias=True,
+        attention_bias=True,
+        mlp_bias=True,
+        local_attention=8,
+        cls_token_id=0,
+        sep_token_id=2,
+    ),
+    "deberta-v2": _encoder(
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        relative_attention=True,
+        position_biased_input=False,
+        position_buckets=8,
+        max_relative_positions=-1,
+        pos_att_type=["p2c", "c2p"],
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        type_vocab_size=0,
+    ),
+    "deberta-v2-narrow": _encoder(
+        "DebertaV2Model", "DebertaV2Config", embedding_size=20, type_vocab_size=2
+    ),
+    "gpt2": _family(
+        "GPT2LMHeadModel", "GPT2Config", _gpt_sizes, byte_pairs, layer_norm_epsilon=EPSILON
+    ),
+    "gpt-neo": _family(
+        "GPTNeoForCausalLM",
+        "GPTNeoConfig",
+        _common,
+        byte_pairs,
+        num_layers=4,
+        num_heads=SIZES["heads"],
+        attention_types=[[["global", "local"], 2]],
+        window_size=4,
+        layer_norm_epsilon=EPSILON,
+    ),
+    "gpt-neox": _family(
+        "GPTNeoXForCausalLM", "GPTNeoXConfig", _common, byte_pairs, layer_norm_eps=EPSILON
+    ),
+    "gpt-neox-sequential": _family(
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        _common,
+        byte_pairs,
+        layer_norm_eps=EPSILON,
+        use_parallel_residual=False,
+    ),
+    "gptj": _family(
+        "GPTJForCausalLM",
+        "GPTJConfig",
+        _gpt_sizes,
+        byte_pairs,
+        rotary_dim=4,
+        layer_norm_epsilon=EPSILON,
+    ),
+    "phi": _family(
+        "PhiForCausalLM", "PhiConfig", _common, byte_pairs, layer_norm_eps=EPSILON, **GROUPED
+    ),
+    "bloom": _family(
+        "BloomForCausalLM",
+        "BloomConfig",
+        _common,
+        byte_pairs,
         n_layer=SIZES["layers"],
         n_head=SIZES["heads"],
-        n_inner=SIZES["d_ff"],
-        n_positions=SIZES["positions"],
-        layer_norm_epsilon=3e-3,
-    )
-    return GPT2LMHeadModel(config)
-
-
-FAMILIES: dict[str, tuple[Callable[[], PreTrainedModel], Callable[[], PreTrainedTokenizerFast]]] = {
-    "bert": (_bert, word_pieces),
-    "bert-decoder": (_bert_decoder, word_pieces),
-    "roberta": (_roberta, lambda: byte_pairs(encloses=True)),
-    "electra": (_electra, word_pieces),
-    "electra-small": (_electra_small, word_pieces),
-    "distilbert": (_distilbert, word_pieces),
-    "gpt2": (_gpt2, byte_pairs),
+        layer_norm_epsilon=EPSILON,
+    ),
+    "opt": _family(
+        "OPTForCausalLM",
+        "OPTConfig",
+        _common,
+        byte_pairs,
+        ffn_dim=SIZES["d_ff"],
+        word_embed_proj_dim=SIZES["d"],
+    ),
+    "opt-post-norm": _family(
+        "OPTForCausalLM",
+        "OPTConfig",
+        _common,
+        byte_pairs,
+        ffn_dim=SIZES["d_ff"],
+        word_embed_proj_dim=20,
+        do_layer_norm_before=False,
+    ),
+    "llama": _rms("LlamaForCausalLM", "LlamaConfig", **GROUPED),
+    "llama-biases": _rms("LlamaForCausalLM", "LlamaConfig", attention_bias=True, mlp_bias=True),
+    "mistral": _rms("MistralForCausalLM", "MistralConfig", sliding_window=6, **GROUPED),
+    "qwen2": _rms("Qwen2ForCausalLM", "Qwen2Config", **GROUPED),
+    "qwen3": _rms("Qwen3ForCausalLM", "Qwen3Config", head_dim=12, **GROUPED),
+    "smollm3": _rms("SmolLM3ForCausalLM", "SmolLM3Config", **GROUPED),
+    "gemma2": _rms(
+        "Gemma2ForCausalLM",
+        "Gemma2Config",
+        head_dim=12,
+        sliding_window=6,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+        **GROUPED,
+    ),
+    "gemma3": _rms(
+        "Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=12, sliding_window=6, **GROUPED
+    ),
+    "olmo2": _rms("Olmo2ForCausalLM", "Olmo2Config", **GROUPED),
+    "t5": replace(
+        _family("T5ForConditionalGeneration", "T5Config", lambda: T5_SIZES, _enclosing),
+        float32_norms=True,
+    ),
+    "t5-gated": replace(
+        _family(
+            "T5ForConditionalGeneration",
+            "T5Config",
+            lambda: T5_SIZES,
+            _enclosing,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+        ),
+        float32_norms=True,
+    ),
+    "bart": _family("BartForConditionalGeneration", "BartConfig", _pair_sizes, _enclosing),
+    "marian": _family("MarianMTModel", "MarianConfig", _pair_sizes, _enclosing),
 }
+"""Every supported family; variants of one have a dash."""
+
+PAIRS = ("t5", "t5-gated", "bart", "marian")
+"""Those with an encoder and a decoder."""
 
 
 def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
     """A model of the family whose every weight is random, norms and biases included."""
     torch.manual_seed(seed)
-    model = FAMILIES[family][0]().to(dtype).eval()
+    model = FAMILIES[family].make().to(dtype).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 parameter.normal_(0.0, 0.4)
-                if "norm" in name.lower() or ".ln_" in name:
+                if any(mark in name.lower() for mark in ("norm", ".ln_")):
                     parameter.add_(1.0 if name.endswith("weight") else 0.1)
             else:
                 parameter.normal_(0.0, 0.25)
@@ -189,4 +370,4 @@ def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0)
 
 def random_lens(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> prosect.Lens:
     """The same, opened with a tokenizer of the kind that the family uses."""
-    return prosect.Lens(random_model(family, dtype, seed), FAMILIES[family][1](), name=family)
+    return prosect.Lens(random_model(family, dtype, seed), FAMILIES[family].tokenizer(), name=family)

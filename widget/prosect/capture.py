@@ -1,4 +1,4 @@
-"""One forward pass, recorded: the stream's records, the hidden states and the attention of a text.
+"""One forward pass, recorded: the stream's records, the hidden states and the attention of each text.
 
 Forward hooks on the modules that the anatomy names see what enters each norm and what each sublayer
 writes; the tap sees the attention. The model is left as it was found, whatever happens.
@@ -6,18 +6,39 @@ writes; the tap sees the attention. The model is left as it was found, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prosect.anatomy.stream import Normed, Projected, Record, State, Wrote
-from prosect.anatomy.vocabulary import Anatomy, Attention, FeedForward, Norm, Projection, Step
+from prosect.anatomy.stream import (
+    Attended,
+    Embedded,
+    Fed,
+    Normed,
+    Projected,
+    Record,
+    State,
+    Wrote,
+)
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    FeedForward,
+    Norm,
+    Projection,
+    Step,
+    Sublayer,
+    Term,
+)
 from prosect.errors import ProsectError, UnsupportedModelError
-from prosect.tap import Attentions, tapped
+from prosect.tap import Weights, tapped
+
+Side = Literal["input", "output"]
 
 
 @dataclass(frozen=True)
@@ -26,34 +47,52 @@ class Run:
 
     hidden: Float[Tensor, "layer+1 token d"]
     attention: Float[Tensor, "layer head target source"]
+    cross_attention: Float[Tensor, "layer head target source"] | None
     stream: tuple[Record, ...]
 
 
-def run(anatomy: Anatomy, inputs: Mapping[str, Tensor]) -> Run:
-    """Run the model on one text (a batch of one) and keep what the engines need.
+def run(
+    anatomy: Anatomy,
+    inputs: Mapping[str, Any],
+    lengths: Sequence[int],
+    source_lengths: Sequence[int] | None = None,
+) -> list[Run]:
+    """Run the model on a batch of texts and keep, text by text, what the engines need.
+
+    Parameters
+    ----------
+    anatomy
+        What to run.
+    inputs
+        The arguments of its ``base``, padded on the right.
+    lengths
+        How many tokens each text has.
+    source_lengths
+        The same for the texts that cross-attention looks at.
 
     Raises
     ------
     UnsupportedModelError
-        If a layer's attention does not pass through the attention registry.
+        If a layer's attention cannot be seen.
     ProsectError
         If a hidden state is not finite; the message names the first such layer.
     """
-    calls = _Calls()
-    base = anatomy.base
+    seen = _Seen()
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(_evaluating(base))
-        stack.enter_context(calls.watching(anatomy))
-        attentions = stack.enter_context(tapped(base))
-        cache = {"use_cache": False} if anatomy.causal else {}
-        output = base(**inputs, **cache, return_dict=True)
-        hidden = [calls.next(block.module, "input") for block in anatomy.blocks]
-        hidden.append(lift(output.last_hidden_state[0]))
-        _check_finite(hidden)
-        attention = torch.stack(_attention(anatomy, attentions))
-        stream = tuple(_records(anatomy, calls, hidden))
-    return Run(torch.stack(hidden), attention, stream)
+        stack.enter_context(evaluating(anatomy.base))
+        stack.enter_context(seen.watching(anatomy))
+        stack.enter_context(seen.tapping(anatomy))
+        options: dict[str, Any] = {"use_cache": False} if anatomy.causal else {}
+        if not anatomy.blocks[0].attention.registry:
+            options["output_attentions"] = True
+        output = anatomy.base(**inputs, **options, return_dict=True)
+        if anatomy.outlet is None:
+            seen.add(anatomy.base, "output", output.last_hidden_state)
+        texts, width = inputs["input_ids"].shape
+        device = anatomy.words.weight.device
+        batch = _Batch(texts, width, lengths, source_lengths or lengths, device)
+        return [_read(anatomy, _Text(seen, batch, number)) for number in range(texts)]
 
 
 def lift(tensor: Tensor) -> Tensor:
@@ -61,95 +100,250 @@ def lift(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-class _Calls:
+@dataclass
+class _Seen:
     """What the watched modules received or returned, in the order of their calls.
 
-    A list per module, read in order, because some models use one module in several layers.
+    A list a module, because some models use one module in several layers.
     """
 
-    def __init__(self) -> None:
-        self._tensors: dict[tuple[nn.Module, str], list[Tensor]] = {}
+    tensors: dict[tuple[nn.Module, Side], list[Tensor]] = field(default_factory=dict)
+    weights: Weights = field(default_factory=dict)
+
+    def add(self, module: nn.Module, side: Side, tensor: Tensor) -> None:
+        self.tensors.setdefault((module, side), []).append(tensor)
 
     @contextmanager
     def watching(self, anatomy: Anatomy) -> Iterator[None]:
         with ExitStack() as stack:
-            watched = {(block.module, "input") for block in anatomy.blocks}
-            for step in anatomy.steps():
-                if isinstance(step, Norm):
-                    watched.add((step.module, "input"))
-                elif isinstance(step, Attention | FeedForward):
-                    watched.add((step.writes, "output"))
-            for module, side in watched:
-                kept = self._tensors.setdefault((module, side), [])
+            for module, side in _watched(anatomy):
                 if side == "input":
-
-                    def keep_input(_m: nn.Module, args: tuple[Tensor, ...], kept=kept) -> None:
-                        kept.append(args[0])
-
-                    handle = module.register_forward_pre_hook(keep_input)
+                    handle = module.register_forward_pre_hook(self._keep_input, with_kwargs=True)
                 else:
-
-                    def keep_output(_m: nn.Module, _a: object, output: Tensor, kept=kept) -> None:
-                        kept.append(output)
-
-                    handle = module.register_forward_hook(keep_output)
+                    handle = module.register_forward_hook(self._keep_output)
                 stack.callback(handle.remove)
             yield
 
-    def next(self, module: nn.Module, side: str) -> Tensor:
-        return lift(self._tensors[module, side].pop(0)[0])
+    @contextmanager
+    def tapping(self, anatomy: Anatomy) -> Iterator[None]:
+        if anatomy.blocks[0].attention.registry:
+            with tapped(anatomy.base) as self.weights:
+                yield
+            return
+        with ExitStack() as stack:
+            for core in {block.attention.core for block in anatomy.blocks}:
+                stack.callback(core.register_forward_hook(self._keep_weights).remove)
+            yield
 
-    def first(self, module: nn.Module, side: str) -> Tensor:
-        return lift(self._tensors[module, side][0][0])
+    def _keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.add(module, "input", args[0] if args else next(iter(kwargs.values())))
 
+    def _keep_output(self, module: nn.Module, _: object, output: Any) -> None:
+        self.add(module, "output", output[0] if isinstance(output, tuple) else output)
 
-def _records(anatomy: Anatomy, calls: _Calls, hidden: list[Tensor]) -> Iterator[Record]:
-    """The run-time side of every step of the anatomy, with the hidden states in their places."""
-    norm = anatomy.embedding_norm
-    embedded = hidden[0] if norm is None else calls.first(norm.module, "input")
-    yield Wrote("embeddings", "input", embedded)
-    for step in anatomy.stem():
-        yield _record(step, "embedding", calls)
-    yield State(0, hidden[0])
-    last = len(anatomy.blocks)
-    for layer, block in enumerate(anatomy.blocks, start=1):
-        for step in block.steps():
-            yield _record(step, f"layer {layer}", calls)
-        if layer < last or anatomy.final_norm is None:
-            yield State(layer, hidden[layer])
-    if anatomy.final_norm is not None:
-        yield _record(anatomy.final_norm, "final", calls)
-        yield State(last, hidden[last])
+    def _keep_weights(self, module: nn.Module, _: object, output: Any) -> None:
+        self.weights.setdefault(module, []).append(output[1])
 
 
-def _record(step: Step, where: str, calls: _Calls) -> Record:
-    if isinstance(step, Norm):
-        x = calls.next(step.module, "input")
-        variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-        gain, bias = lift(step.gain), lift(step.bias)
-        return Normed(f"{where} norm", gain, bias, mean, variance, step.epsilon)
-    if isinstance(step, Projection):
-        bias = step.dense.bias
-        weight = lift(step.dense.weight)
-        return Projected(f"{where} projection", weight, None if bias is None else lift(bias))
-    bias = step.bias
-    name = f"{where} {step.term.replace('_', '-')}"
-    return Wrote(
-        name, step.term, calls.next(step.writes, "output"), None if bias is None else lift(bias)
+def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
+    watched: set[tuple[nn.Module, Side]] = {(block.module, "input") for block in anatomy.blocks}
+    watched |= {(embedding.module, "output") for embedding in anatomy.embeddings}
+    if anatomy.outlet is not None:
+        watched.add((anatomy.outlet, "input"))
+    for step in anatomy.steps():
+        if isinstance(step, Norm):
+            watched.add((step.module, "input"))
+        elif isinstance(step, Projection):
+            watched.add((step.dense.module, "input"))
+        else:
+            watched |= {(step.output.module, "input"), (step.output.module, "output")}
+            if step.after is not None:
+                watched.add((step.after.module, "input"))
+        if isinstance(step, Attention):
+            watched.add((step.value.module, "output"))
+    return watched
+
+
+class _Text:
+    """One text of the batch: what was seen of it, call by call, without its padding."""
+
+    def __init__(self, seen: _Seen, batch: _Batch, number: int) -> None:
+        self._seen, self._batch, self._number = seen, batch, number
+        self._calls: dict[object, int] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self._batch.device
+
+    def next(self, module: nn.Module, side: Side, *, of_source: bool = False) -> Tensor:
+        """What the module received or returned at its next call, [token, d], lifted."""
+        call = self._count((module, side))
+        return self._cut(self._seen.tensors[module, side][call], of_source)
+
+    def first(self, module: nn.Module, side: Side) -> Tensor | None:
+        """The same for its first call, if there was one."""
+        calls = self._seen.tensors.get((module, side))
+        return self._cut(calls[0]) if calls else None
+
+    def weights(self, core: nn.Module, *, of_source: bool = False) -> Tensor | None:
+        """The attention weights of the module's next call, [head, target, source], lifted."""
+        calls = self._seen.weights.get(core)
+        if not calls:
+            return None
+        batch, number = self._batch, self._number
+        sources = batch.source_lengths if of_source else batch.lengths
+        weights = calls[self._count(core)][number, :, : batch.lengths[number], : sources[number]]
+        return self._own(weights)
+
+    def _count(self, key: object) -> int:
+        self._calls[key] = self._calls.get(key, -1) + 1
+        return self._calls[key]
+
+    def _cut(self, tensor: Tensor, of_source: bool = False) -> Tensor:
+        batch = self._batch
+        lengths = batch.source_lengths if of_source else batch.lengths
+        if tensor.ndim == 2:  # all tokens in one row (OPT), or one text for all (positions)
+            texts = 1 if len(tensor) == batch.width else batch.texts
+            tensor = tensor.unflatten(0, (texts, -1))
+        number = self._number if len(tensor) > 1 else 0
+        return self._own(tensor[number, : lengths[self._number]])
+
+    def _own(self, part: Tensor) -> Tensor:
+        """Lifted, on one device, and free of the rest of the batch."""
+        own = lift(part).to(self._batch.device)
+        return own.clone() if self._batch.texts > 1 else own
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The shape of the batch: its texts, padded to ``width`` tokens."""
+
+    texts: int
+    width: int
+    lengths: Sequence[int]
+    source_lengths: Sequence[int]
+    device: torch.device
+
+
+def _read(anatomy: Anatomy, text: _Text) -> Run:
+    hidden = [text.next(block.module, "input") for block in anatomy.blocks]
+    end: tuple[nn.Module, Side]
+    end = (anatomy.base, "output") if anatomy.outlet is None else (anatomy.outlet, "input")
+    hidden.append(text.next(*end))
+    _check_finite(hidden)
+    stream = tuple(_records(anatomy, text, hidden))
+    return Run(
+        hidden=torch.stack(hidden),
+        attention=_alphas(stream, "attention"),
+        cross_attention=_alphas(stream, "source") if "source" in anatomy.terms else None,
+        stream=stream,
     )
 
 
-def _attention(anatomy: Anatomy, attentions: Attentions) -> list[Tensor]:
-    weights = []
+def _alphas(stream: Sequence[Record], term: Term) -> Tensor:
+    return torch.stack(
+        [
+            record.detail.alpha
+            for record in stream
+            if isinstance(record, Wrote)
+            and isinstance(record.detail, Attended)
+            and record.term == term
+        ]
+    )
+
+
+def _records(anatomy: Anatomy, text: _Text, hidden: list[Tensor]) -> Iterator[Record]:
+    """The run-time side of every step of the anatomy, with the hidden states in their places."""
+    yield _embedded(anatomy, text, hidden[0])
+    for step in anatomy.stem:
+        yield _record(step, "embedding", 0, text)
+    yield State(0, hidden[0])
+    last = len(anatomy.blocks)
     for layer, block in enumerate(anatomy.blocks, start=1):
-        seen = attentions.get(block.attention.core)
-        if not seen:
-            raise UnsupportedModelError(
-                f"The attention of layer {layer} does not use the attention registry of "
-                "transformers, so it cannot be seen: use a model class of transformers itself."
-            )
-        weights.append(seen.pop(0).weights[0])
-    return weights
+        for step in block.steps:
+            yield _record(step, f"layer {layer}", layer, text)
+        if layer < last or not anatomy.tail:
+            yield State(layer, hidden[layer])
+    if anatomy.tail:
+        for norm in anatomy.tail:
+            yield _record(norm, "final", last, text)
+        yield State(last, hidden[last])
+
+
+def _embedded(anatomy: Anatomy, text: _Text, entered: Tensor) -> Wrote:
+    first = anatomy.stem[0] if anatomy.stem else None
+    if isinstance(first, Norm):
+        start = text.first(first.module, "input")
+    elif isinstance(first, Projection):
+        start = text.first(first.dense.module, "input")
+    else:
+        start = entered
+    assert start is not None
+    pieces = {}
+    for embedding in anatomy.embeddings:
+        piece = text.first(embedding.module, "output")
+        if piece is not None:
+            pieces[embedding.name] = embedding.scale * piece
+    return Wrote("embeddings", "input", 0, start, detail=Embedded(pieces))
+
+
+def _record(step: Step, where: str, layer: int, text: _Text) -> Normed | Projected | Wrote:
+    if isinstance(step, Norm):
+        return _normed(step, f"{where} norm", text)
+    if isinstance(step, Projection):
+        weight, bias = _lifted(step.dense.weight, text), _lifted(step.dense.bias, text)
+        assert weight is not None
+        return Projected(f"{where} projection", weight, bias)
+    kind = {"attention": "attention", "source": "cross-attention"}.get(step.term, "feed-forward")
+    name = f"{where} {kind}"
+    return Wrote(
+        name=name,
+        term=step.term,
+        layer=layer,
+        output=text.next(step.output.module, "output"),
+        bias=_lifted(step.bias, text),
+        after=None if step.after is None else _normed(step.after, f"{name} norm", text),
+        detail=_detail(step, name, text),
+    )
+
+
+def _normed(norm: Norm, name: str, text: _Text) -> Normed:
+    x = text.next(norm.module, "input")
+    if norm.kind == "rms":
+        mean, variance = None, x.square().mean(-1, keepdim=True)
+    else:
+        variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    gain, bias = _lifted(norm.gain, text), _lifted(norm.bias, text)
+    return Normed(name, gain, bias, mean, variance, norm.epsilon)
+
+
+def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
+    inner = text.next(step.output.module, "input")
+    weight = step.output.weight.detach()
+    if isinstance(step, FeedForward):
+        return Fed(inner, weight)
+    of_source = step.term == "source"
+    alpha = text.weights(step.core, of_source=of_source)
+    if alpha is None:
+        raise UnsupportedModelError(
+            f"The {name} does not use the attention registry of transformers, so it cannot be seen: "
+            "use a model class of transformers itself, or a newer transformers."
+        )
+    value = text.next(step.value.module, "output", of_source=of_source)
+    if step.value.columns is not None:
+        value = value[:, step.value.columns].contiguous()
+    bias = _lifted(step.value.bias, text)
+    return Attended(
+        context=inner,
+        weight=weight,
+        alpha=alpha,
+        value=value.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1),
+        value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
+    )
+
+
+def _lifted(weight: Tensor | None, text: _Text) -> Tensor | None:
+    return None if weight is None else lift(weight).to(text.device)
 
 
 def _check_finite(hidden: list[Tensor]) -> None:
@@ -163,7 +357,7 @@ def _check_finite(hidden: list[Tensor]) -> None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for the duration; each module gets its own mode back."""
     training = [module for module in model.modules() if module.training]
     model.eval()

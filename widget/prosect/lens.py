@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    BatchEncoding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from prosect import demo
-from prosect.anatomy.families import anatomy_of
+from prosect.anatomy.families import anatomies_of
 from prosect.capture import run
 from prosect.errors import ProsectError
-from prosect.tokens import read_tokens
+from prosect.tokens import Pieces, Token, read_tokens
 from prosect.trace import Trace
 
 
@@ -24,29 +33,37 @@ class Lens:
     """A transformers model with its tokenizer, ready to trace texts.
 
     The model is used as it is, on the device and in the precision it has; every trace leaves it as
-    it was found (attention implementation, training mode, hooks).
+    it was found (attention implementation, training mode, hooks). What a model in half precision
+    computed is analysed in float32.
 
     Parameters
     ----------
     model
         A model of a supported architecture, with or without an output head.
     tokenizer
-        Its fast tokenizer.
+        Its tokenizer.
     name
         What to call the model in views; its ``name_or_path`` by default.
+
+    Attributes
+    ----------
+    anatomy
+        The model's parts, or those of its encoder.
+    decoder
+        The parts of its decoder, where it has an encoder and a decoder; else None.
 
     Raises
     ------
     UnsupportedModelError
         If the architecture is not supported.
     ProsectError
-        If the tokenizer is not a fast one or does not belong to the model.
+        If the tokenizer does not belong to the model.
     """
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str | None = None
     ) -> None:
-        self.anatomy = anatomy_of(model)
+        self.anatomy, self.decoder = anatomies_of(model)
         self.model = model
         self.tokenizer = tokenizer
         self.name = name or Path(model.name_or_path or "").name or self.anatomy.family
@@ -57,7 +74,7 @@ class Lens:
         size = f"{len(anatomy.blocks)} layers × {anatomy.heads} heads"
         return f"Lens({self.name}: {anatomy.family}, {size}, {self.model.dtype})"
 
-    def trace(self, text: str, pair: str | None = None) -> Trace:
+    def trace(self, text: str, pair: str | None = None, *, target: str | None = None) -> Trace:
         """Run the model on one text, or on a pair of texts, and keep everything it computed.
 
         Parameters
@@ -66,43 +83,171 @@ class Lens:
             The text, of at least one token and at most as many as the model has positions.
         pair
             A second text, joined to the first the way the tokenizer joins pairs.
+        target
+            For a model with encoder and decoder: the text that the decoder reads (teacher forcing)
+            while it attends to the first. The trace is then the decoder's, and its ``encoder`` is
+            the trace of the first text; without a target the trace is the encoder's.
 
         Raises
         ------
         TypeError
             If a text is not a string.
         ProsectError
-            If the text is empty or too long, or the model computes NaN or infinite values.
+            If a text is empty or too long, the model cannot read what is given, or it computes NaN
+            or infinite values.
         """
+        if target is not None:
+            return self._trace_target(self._trace_batch([(text, pair)])[0], target)
+        return self._trace_batch([(text, pair)])[0]
+
+    def traces(
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        *,
+        batch_size: int = 16,
+        progress: bool = False,
+    ) -> Iterator[Trace]:
+        """Trace many texts, a batch at a time; padding never shows.
+
+        Parameters
+        ----------
+        texts
+            Texts, or pairs of texts.
+        batch_size
+            How many go through the model at once; only so many are in memory unless they are kept.
+        progress
+            Show a bar with rate and time left.
+
+        Raises
+        ------
+        TypeError, ProsectError
+            As :meth:`trace`; the message names the text by its number, from 0.
+        """
+        if batch_size < 1:
+            raise ProsectError(f"batch_size counts texts and must be at least 1, not {batch_size}.")
+        total = len(texts) if isinstance(texts, Sized) else None
+        bar = tqdm(texts, total=total, unit="text", disable=not progress)
+        batch: list[tuple[str, str | None]] = []
+        first = 0
+        for item in bar:
+            batch.append((item, None) if isinstance(item, str) else _as_pair(item, first + len(batch)))
+            if len(batch) == batch_size:
+                yield from self._trace_batch(batch, first)
+                first += len(batch)
+                batch = []
+        if batch:
+            yield from self._trace_batch(batch, first)
+
+    def _trace_batch(
+        self, batch: Sequence[tuple[str, str | None]], first: int | None = None
+    ) -> list[Trace]:
+        """Trace texts together; ``first`` is the number of the first one among many."""
+        read = []
+        for number, (text, pair) in enumerate(batch):
+            try:
+                read.append(self._read(text, pair))
+            except (TypeError, ProsectError) as error:
+                if first is None:
+                    raise
+                raise type(error)(f"Text {first + number}: {error}") from error
+        inputs = self._padded([fields for fields, _ in read])
+        runs = run(self.anatomy, inputs, [len(tokens) for _, tokens in read])
+        return [
+            Trace(self, self.anatomy, tuple(t for t in texts if t is not None), tokens, one)
+            for texts, (_, tokens), one in zip(batch, read, runs, strict=True)
+        ]
+
+    def _trace_target(self, encoder: Trace, target: str) -> Trace:
+        decoder = self.decoder
+        if decoder is None:
+            raise ProsectError(
+                f"{self.name} has no decoder beside its encoder: leave out the target."
+            )
+        _check_text(target)
+        encoding = self.tokenizer(text_target=target, verbose=False)
+        tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
+        self._check_length(tokens, decoder.positions)
+        start = _start_token(self.model.config, self.tokenizer)
+        tokens = [start, *tokens]
+        device = self.anatomy.words.weight.device
+        ids = torch.tensor([[token.id for token in tokens]], device=device)
+        inputs = {
+            "input_ids": ids,
+            "encoder_hidden_states": encoder.hidden[-1:].to(self.model.dtype),
+        }
+        (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)])
+        return Trace(self, decoder, (target,), tokens, one, encoder)
+
+    def _read(self, text: str, pair: str | None) -> tuple[dict[str, list[int]], list[Token]]:
+        """The model's inputs and the tokens of one text or pair."""
         texts = (text,) if pair is None else (text, pair)
         for item in texts:
-            if not isinstance(item, str):
-                raise TypeError(f"A text must be a string, not {type(item).__name__}.")
-        encoding = self.tokenizer(text, text_pair=pair, return_tensors="pt", verbose=False)
-        tokens = read_tokens(encoding, texts, self.tokenizer)
-        self._check_length(sum(token.span is not None for token in tokens), len(tokens))
-        wanted = set(self.tokenizer.model_input_names)
-        device = self.anatomy.words.weight.device
-        inputs = {name: value.to(device) for name, value in encoding.items() if name in wanted}
-        recorded = run(self.anatomy, inputs)
-        return Trace(
-            lens=self,
-            texts=texts,
-            tokens=tokens,
-            hidden=recorded.hidden,
-            attention=recorded.attention,
-            stream=recorded.stream,
-        )
+            _check_text(item)
+        encoding = self.tokenizer(text, text_pair=pair, verbose=False)
+        tokens = self._tokens(encoding, texts)
+        self._check_length(tokens, self.anatomy.positions)
+        fields = {
+            name: list(values)
+            for name, values in encoding.items()
+            if name in self.tokenizer.model_input_names
+        }
+        fields["attention_mask"] = [1] * len(tokens)
+        return fields, tokens
 
-    def _check_length(self, of_text: int, total: int) -> None:
-        if of_text == 0:
-            raise ProsectError("The text is empty: give at least one word.")
-        limit = self.anatomy.positions
-        if limit is not None and total > limit:
-            raise ProsectError(
-                f"The text has {total} tokens and {self.name} takes at most {limit}: "
-                f"shorten it by {_count(total - limit, 'token')} or split it."
+    def _tokens(self, encoding: BatchEncoding, texts: Sequence[str]) -> list[Token]:
+        if encoding.encodings is not None:
+            pieces = Pieces.of(encoding, 0)
+        else:
+            pieces = Pieces.found(list(encoding["input_ids"]), texts[0], self.tokenizer)
+        return read_tokens(pieces, texts, self.tokenizer)
+
+    def _padded(self, texts: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+        """One tensor an input, padded on the right whatever side the tokenizer pads.
+
+        On the right, positions are those of the text alone, and no token of a causal model sees the
+        padding.
+        """
+        width = max(len(fields["input_ids"]) for fields in texts)
+        padding = {"input_ids": self.tokenizer.pad_token_id or 0}
+        device = self.anatomy.words.weight.device
+        return {
+            name: torch.tensor(
+                [f[name] + [padding.get(name, 0)] * (width - len(f[name])) for f in texts],
+                device=device,
             )
+            for name in texts[0]
+        }
+
+    def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
+        if not any(token.span is not None for token in tokens):
+            raise ProsectError("The text is empty: give at least one word.")
+        over = 0 if limit is None else len(tokens) - limit
+        if over > 0:
+            raise ProsectError(
+                f"The text has {len(tokens)} tokens and {self.name} takes at most {limit}: "
+                f"shorten it by {over} {'token' if over == 1 else 'tokens'} or split it."
+            )
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"A text must be a string, not {type(text).__name__}.")
+
+
+def _as_pair(item: object, number: int) -> tuple[str, str]:
+    if isinstance(item, Sequence) and len(item) == 2:
+        return item[0], item[1]
+    kind = type(item).__name__
+    raise TypeError(f"Text {number}: a text must be a string or a pair of strings, not {kind}.")
+
+
+def _start_token(config: Any, tokenizer: PreTrainedTokenizerBase) -> Token:
+    """The token that a decoder begins with."""
+    id = config.decoder_start_token_id
+    if id is None:
+        raise ProsectError("The model's configuration does not say how its decoder starts.")
+    string = str(tokenizer.convert_ids_to_tokens(id))
+    return Token(string, id, None, None, True, string)
 
 
 def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
@@ -162,16 +307,7 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
     return transformers.AutoModel
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
-    if not tokenizer.is_fast:
-        raise ProsectError(
-            f"{type(tokenizer).__name__} cannot say which characters a token covers: "
-            "load a fast tokenizer with AutoTokenizer.from_pretrained."
-        )
     if len(tokenizer) > embeddings:
         raise ProsectError(
             f"The tokenizer knows {len(tokenizer)} tokens and the model embeds {embeddings}: "

@@ -10,20 +10,59 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prosect.anatomy.stream import Record
-from prosect.anatomy.vocabulary import TERMS
+from prosect.anatomy.stream import Fed, Record, Wrote
+from prosect.anatomy.vocabulary import Term
+from prosect.engines import finer
 from prosect.engines import terms as engine
+from prosect.engines.finer import By, Part
 from prosect.engines.maps import Kind
+from prosect.engines.parts import Centring
 from prosect.errors import ReconstructionError
 
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far a decomposition may be off, relatively, before it is an error, by the model's precision.
 
-def tolerance(dtype: torch.dtype) -> float:
-    """How far a decomposition may be off, relatively, before it is an error."""
-    return 1e-9 if dtype == torch.float64 else 1e-4
+Half precision rounds the stream itself at every step; RMSNorm computes in float32 in any model.
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Terms:
+class Decomposition:
+    """Vectors split into parts that sum to them.
+
+    Attributes
+    ----------
+    values
+        [part, ..., d].
+    whole
+        [..., d], what they sum to.
+    error
+        The certificate: the largest |Σ parts − e| / |e|.
+    """
+
+    values: Float[Tensor, "part *axes d"]
+    whole: Float[Tensor, "*axes d"]
+    error: float
+
+    def importance(self) -> Float[Tensor, "part *axes"]:
+        """μ(e, a) = <e, a> / |e|² of each part: sums to 1 over parts, may be below 0 or above 1."""
+        return self._importance
+
+    @cached_property
+    def _importance(self) -> Tensor:
+        return engine.importance(self.values, self.whole)
+
+    def norm(self) -> Float[Tensor, "part *axes"]:
+        """|a| / |e| of each part: its length in units of the embedding's."""
+        return engine.norm_ratio(self.values, self.whole)
+
+    def cosine(self) -> Float[Tensor, "part *axes"]:
+        """Cosine of each part with the embedding; 0 where the part is zero."""
+        return engine.cosine(self.values, self.whole)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Terms(Decomposition):
     """The four terms of every hidden state; they sum to it.
 
     The attention weights and the spreads of the norms are those of the run, so the split is exact
@@ -33,77 +72,197 @@ class Terms:
     ----------
     values
         [term, layer+1, token, d], terms in the order of ``names``.
-    hidden
-        [layer+1, token, d], what they sum to.
+    whole
+        [layer+1, token, d], the hidden states.
     error
         The certificate: max over layers and tokens of |Σ terms − e| / |e|.
+    names
+        "input", "attention", "feed_forward", "bias"; a fifth, "source", in decoders that attend to
+        another text.
     """
 
-    values: Float[Tensor, "term layer+1 token d"]
-    hidden: Float[Tensor, "layer+1 token d"]
-    error: float
-
-    names = TERMS
+    names: tuple[Term, ...]
 
     @classmethod
-    def of(cls, stream: Sequence[Record], hidden: Float[Tensor, "layer+1 token d"]) -> Terms:
-        """Decompose a run.
+    def of(
+        cls,
+        stream: Sequence[Record],
+        hidden: Float[Tensor, "layer+1 token d"],
+        names: tuple[Term, ...],
+        dtype: torch.dtype,
+        centring: Centring = "bias",
+    ) -> Terms:
+        """Decompose a run of a model of the given precision.
 
         Raises
         ------
         ReconstructionError
             If the terms do not add up; the message names the step where they stop doing so.
         """
-        values = engine.four_terms(stream)
-        error = float(engine.reconstruction_error(values.sum(0), hidden).max())
-        allowed = tolerance(hidden.dtype)
-        if not error <= allowed:
-            step = engine.first_break(stream, allowed)
-            raise ReconstructionError(
-                f"The terms miss the hidden states by {error:.1e} (relative), first at the {step}: "
-                "look for a hook or an adapter there that changes what the model computes."
-            )
-        return cls(values, hidden, error)
+        values = engine.terms_of(stream, names, centring)
+        error = _certify(values, hidden, stream, dtype)
+        return cls(values, hidden, error, names)
 
     def __repr__(self) -> str:
-        layers, tokens, d = self.hidden.shape
+        layers, tokens, d = self.whole.shape
         return f"Terms({' + '.join(self.names)}: [{layers}, {tokens}, {d}], error {self.error:.1e})"
 
     @property
     def input(self) -> Float[Tensor, "layer+1 token d"]:
         """i: the sum of the input embeddings, rescaled by every norm since."""
-        return self.values[0]
+        return self.values[self.names.index("input")]
 
     @property
     def attention(self) -> Float[Tensor, "layer+1 token d"]:
         """h: what the attention heads wrote, without value and output biases."""
-        return self.values[1]
+        return self.values[self.names.index("attention")]
 
     @property
     def feed_forward(self) -> Float[Tensor, "layer+1 token d"]:
         """f: what the feed-forwards wrote, without their output bias."""
-        return self.values[2]
+        return self.values[self.names.index("feed_forward")]
 
     @property
     def bias(self) -> Float[Tensor, "layer+1 token d"]:
         """c: all biases, and the means that norms subtract."""
-        return self.values[3]
+        return self.values[self.names.index("bias")]
 
-    def importance(self) -> Float[Tensor, "term layer+1 token"]:
-        """μ(e, a) = <e, a> / |e|² of each term: sums to 1 over terms, may be below 0 or above 1."""
-        return self._importance
+    @property
+    def source(self) -> Float[Tensor, "layer+1 token d"] | None:
+        """What cross-attention wrote; None in models without it."""
+        return self.values[self.names.index("source")] if "source" in self.names else None
 
-    @cached_property
-    def _importance(self) -> Tensor:
-        return engine.importance(self.values, self.hidden)
 
-    def norm(self) -> Float[Tensor, "term layer+1 token"]:
-        """|a| / |e| of each term: its length in units of the embedding's."""
-        return engine.norm_ratio(self.values, self.hidden)
+@dataclass(frozen=True, eq=False, repr=False)
+class Parts(Decomposition):
+    """One hidden state of some tokens, split finer than into terms.
 
-    def cosine(self) -> Float[Tensor, "term layer+1 token"]:
-        """Cosine of each term with the embedding; 0 where the term is zero."""
-        return engine.cosine(self.values, self.hidden)
+    Attributes
+    ----------
+    values
+        [part, target, d].
+    whole
+        [target, d], the hidden state of the targets.
+    error
+        The certificate: max over targets of |Σ parts − e| / |e|.
+    labels
+        What each part is.
+    targets
+        The positions of the tokens.
+    """
+
+    labels: list[Part]
+    targets: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        stream: Sequence[Record],
+        hidden: Float[Tensor, "layer+1 token d"],
+        dtype: torch.dtype,
+        by: By,
+        state: int,
+        targets: list[int],
+        centring: Centring = "bias",
+    ) -> Parts:
+        """Split ``hidden[state]`` of the targets.
+
+        Raises
+        ------
+        ReconstructionError
+            If the parts do not add up; the message names the step where they stop doing so.
+        """
+        places = torch.tensor(targets, device=hidden.device)
+        labels, values = finer.split(stream, by, state, places, centring)
+        whole = hidden[state, places]
+        return cls(values, whole, _certify(values, whole, stream, dtype), labels, targets)
+
+    def __repr__(self) -> str:
+        part, target, d = self.values.shape
+        return f"Parts({part} parts of {target} tokens: [{part}, {target}, {d}], error {self.error:.1e})"
+
+    def select(self, **wanted: object) -> Float[Tensor, "part target d"]:
+        """The parts whose labels agree, as in ``select(term="attention", layer=3)``."""
+        kept = [
+            i
+            for i, label in enumerate(self.labels)
+            if all(getattr(label, name) == value for name, value in wanted.items())
+        ]
+        return self.values[kept]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Neurons:
+    """What single neurons of one feed-forward wrote to one token.
+
+    Attributes
+    ----------
+    ids
+        [k], the neurons that wrote most, by length.
+    values
+        [k, d], what each wrote: its activation times its row of W_out.
+    rest
+        [d], what all the others wrote together.
+    error
+        The certificate: |Σ values + rest − f| / |f|, f the sublayer's output without its bias.
+    """
+
+    ids: Int[Tensor, "k"]
+    values: Float[Tensor, "k d"]
+    rest: Float[Tensor, "d"]
+    error: float
+
+    @classmethod
+    def of(cls, record: Wrote, fed: Fed, token: int, k: int) -> Neurons:
+        """Split what a feed-forward wrote to one token."""
+        ids, values, rest = finer.neurons_of(fed, token, k)
+        written = record.output[token]
+        if record.bias is not None:
+            written = written - record.bias
+        error = engine.reconstruction_error(values.sum(0) + rest, written)
+        return cls(ids, values, rest, float(error))
+
+    def __repr__(self) -> str:
+        return f"Neurons({', '.join(map(str, self.ids.tolist()))}: error {self.error:.1e})"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A token that an output head predicts.
+
+    Attributes
+    ----------
+    label
+        How to show it.
+    id
+        Its index in the vocabulary.
+    probability
+        Of all tokens, in [0, 1].
+    logit
+        What the head computed.
+    """
+
+    label: str
+    id: int
+    probability: float
+    logit: float
+
+
+def _certify(
+    values: Float[Tensor, "part *axes d"],
+    whole: Float[Tensor, "*axes d"],
+    stream: Sequence[Record],
+    dtype: torch.dtype,
+) -> float:
+    error = float(engine.reconstruction_error(values.sum(0), whole).max())
+    allowed = TOLERANCES[dtype]
+    if not error <= allowed:
+        step = engine.first_break(stream, allowed)
+        raise ReconstructionError(
+            f"The parts miss the hidden states by {error:.1e} (relative), first at the {step}: "
+            "look for a hook or an adapter there that changes what the model computes."
+        )
+    return error
 
 
 @dataclass(frozen=True, eq=False, repr=False)

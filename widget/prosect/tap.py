@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -20,17 +19,10 @@ from transformers.masking_utils import eager_mask
 
 NAME = "prosect"
 
+Weights = dict[nn.Module, list[Float[Tensor, "batch head target source"]]]
+"""The attention weights α of each attention module, in the order of its calls."""
 
-@dataclass(frozen=True)
-class Attended:
-    """One attention computation: the weights α and the value vectors they weigh."""
-
-    weights: Float[Tensor, "batch head target source"]
-    value: Float[Tensor, "batch kv_head source d_head"]
-
-
-Attentions = dict[nn.Module, list[Attended]]
-_seen: ContextVar[Attentions | None] = ContextVar("prosect_attentions", default=None)
+_seen: ContextVar[Weights | None] = ContextVar("prosect_attention", default=None)
 
 
 def _attend(
@@ -48,9 +40,7 @@ def _attend(
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value
-    scores = (
-        query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    )
+    scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if attention_mask is not None:
@@ -59,7 +49,7 @@ def _attend(
     weights = scores.softmax(-1, dtype=precise)
     seen = _seen.get()
     if seen is not None:
-        seen.setdefault(module, []).append(Attended(weights, value))
+        seen.setdefault(module, []).append(weights)
     weights = nn.functional.dropout(weights.to(value.dtype), p=dropout, training=module.training)
     return (weights @ values).transpose(1, 2).contiguous(), weights
 
@@ -69,7 +59,7 @@ AttentionMaskInterface.register(NAME, eager_mask)
 
 
 @contextmanager
-def tapped(model: nn.Module) -> Iterator[Attentions]:
+def tapped(model: nn.Module) -> Iterator[Weights]:
     """Route the model's attention through the tap; yields what each attention module computed."""
     configs = {
         id(module.config): module.config
@@ -77,7 +67,7 @@ def tapped(model: nn.Module) -> Iterator[Attentions]:
         if isinstance(module, PreTrainedModel)
     }.values()
     before = [config._attn_implementation for config in configs]
-    seen: Attentions = {}
+    seen: Weights = {}
     token = _seen.set(seen)
     try:
         for config in configs:

@@ -45,40 +45,114 @@ class Token:
     label: str
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """What a tokenizer made of one text or pair, token by token.
+
+    Attributes
+    ----------
+    ids, strings
+        The tokens' indices in the vocabulary and their strings there.
+    sequences
+        Which of the texts each is of; None for tokens that the tokenizer added.
+    spans
+        Where in that text; None where unknown.
+    words
+        The tokenizer's own word numbers; None where it has none.
+    """
+
+    ids: Sequence[int]
+    strings: Sequence[str]
+    sequences: Sequence[int | None]
+    spans: Sequence[tuple[int, int] | None]
+    words: Sequence[int | None]
+
+    @classmethod
+    def of(cls, encoding: BatchEncoding, number: int) -> Pieces:
+        """Read a fast tokenizer's encoding of the text of that number in its batch."""
+        fast = encoding.encodings
+        assert fast is not None
+        one = fast[number]
+        kept = [i for i, shown in enumerate(one.attention_mask) if shown]
+        sequences = [one.sequence_ids[i] for i in kept]
+        offsets = [one.offsets[i] for i in kept]
+        return cls(
+            ids=[one.ids[i] for i in kept],
+            strings=[one.tokens[i] for i in kept],
+            sequences=sequences,
+            spans=[None if s is None else o for s, o in zip(sequences, offsets, strict=True)],
+            words=[one.word_ids[i] for i in kept],
+        )
+
+    @classmethod
+    def found(
+        cls, ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerBase
+    ) -> Pieces:
+        """Find the tokens of a tokenizer without offsets in the text, in order.
+
+        A token that is not found as it is written (normalised, unknown) has no span.
+        """
+        strings = [str(tokenizer.convert_ids_to_tokens(i)) for i in ids]
+        added = _special_ids(tokenizer)
+        sequences: list[int | None] = []
+        spans: list[tuple[int, int] | None] = []
+        end = 0
+        for id, string in zip(ids, strings, strict=True):
+            start = -1 if id in added else text.find(bare := _unmarked(string), end)
+            sequences.append(None if id in added else 0)
+            if start < 0:
+                spans.append(None)
+            else:
+                end = start + len(bare)
+                spans.append((start, end))
+        return cls(ids, strings, sequences, spans, [None] * len(ids))
+
+
 def read_tokens(
-    encoding: BatchEncoding, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+    pieces: Pieces, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[Token]:
     """Describe the tokens of one encoded text or pair of texts.
 
     Parameters
     ----------
-    encoding
-        Of a fast tokenizer, with ``return_offsets_mapping``; one text (a batch of one or none).
+    pieces
+        What the tokenizer made of it.
     texts
         The text, or the two texts of the pair.
     """
-    fast = encoding.encodings
-    assert fast is not None
-    encoded = fast[0]
     specials = _special_ids(tokenizer)
-    sequences = encoded.sequence_ids
+    sequences = pieces.sequences
     spans = [
-        None if sequence is None else _trim(texts[sequence], start, end)
-        for sequence, (start, end) in zip(sequences, encoded.offsets, strict=True)
+        None if sequence is None or span is None else _trim(texts[sequence], *span)
+        for sequence, span in zip(sequences, pieces.spans, strict=True)
     ]
-    words = _words(encoded.word_ids, sequences, spans, texts)
+    words = _words(pieces.words, sequences, spans, texts)
     labels = _labels(spans, sequences, texts, tokenizer)
     tokens = []
-    for i, id in enumerate(encoded.ids):
+    for i, id in enumerate(pieces.ids):
         span, sequence, special = spans[i], sequences[i], id in specials
-        if special or span is None or sequence is None:
-            text = label = encoded.tokens[i]
+        if special or sequence is None:
+            text = label = pieces.strings[i]
+        elif span is None:
+            text = label = _unmarked(pieces.strings[i]) or pieces.strings[i]
         else:
             text = texts[sequence][slice(*span)]
             # what is unknown to the model has no form of its own to show
             label = text if id == tokenizer.unk_token_id else labels[i]
         tokens.append(Token(text, id, span, words[i], special, label))
     return tokens
+
+
+def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
+    """How to show a token of the vocabulary on its own, without the marks of its tokenizer."""
+    string = str(tokenizer.convert_ids_to_tokens(id))
+    shown = _unmarked(str(tokenizer.decode([id])).removeprefix("##"))
+    return string if id in _special_ids(tokenizer) or not shown else shown
+
+
+def _unmarked(string: str) -> str:
+    """A token's string without the mark of a word's beginning."""
+    return string.replace("▁", " ").strip()
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
@@ -179,6 +253,6 @@ def _fraction(piece: int, pieces: int) -> str:
 
 def _as_the_model_reads(piece: str, tokenizer: PreTrainedTokenizerBase) -> str:
     """The piece after the tokenizer's normalisation (case, accents), without its space mark."""
-    normalizer = getattr(tokenizer, "backend_tokenizer").normalizer  # noqa: B009
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     normal = piece if normalizer is None else normalizer.normalize_str(piece)
-    return normal.replace("▁", " ").strip() or piece.strip()
+    return _unmarked(normal) or piece.strip()

@@ -1,16 +1,15 @@
-"""BERT (Devlin et al. 2019): post-norm encoder; RoBERTa and ELECTRA have the same layers."""
+"""BERT (Devlin et al. 2019): post-norm encoder; several later encoders have the same layers."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from torch import nn
 
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
     Block,
     Dense,
+    Embedding,
     FeedForward,
     Norm,
     Projection,
@@ -22,37 +21,36 @@ def anatomy(base: Any) -> Anatomy:
     return encoder(base, family="BERT", positions=base.config.max_position_embeddings)
 
 
-def encoder(
-    base: Any, *, family: str, positions: int, projection: nn.Linear | None = None
-) -> Anatomy:
-    """Any encoder built of BERT's modules."""
-    config = base.config
+def encoder(base: Any, *, family: str, positions: int, projection: Any = None) -> Anatomy:
+    """Describe any encoder built of BERT's modules."""
+    after_norm = () if projection is None else (Projection(Dense(projection)),)
+    heads = base.config.num_attention_heads
     return Anatomy(
         family=family,
         base=base,
         words=base.embeddings.word_embeddings,
-        embedding_norm=Norm(base.embeddings.LayerNorm),
-        embedding_projection=None if projection is None else Projection(Dense(projection)),
-        blocks=tuple(_block(layer) for layer in base.encoder.layer),
-        final_norm=None,
-        heads=config.num_attention_heads,
+        embeddings=embeddings(base.embeddings),
+        stem=(Norm(base.embeddings.LayerNorm), *after_norm),
+        blocks=tuple(_block(layer, heads) for layer in base.encoder.layer),
         positions=positions,
-        causal=config.is_decoder,
+        causal=base.config.is_decoder,
     )
 
 
-def _block(layer: Any) -> Block:
-    attention = layer.attention
+def embeddings(module: Any) -> tuple[Embedding, ...]:
+    """Word, position and type, those that there are."""
+    found = [Embedding("word", module.word_embeddings)]
+    if getattr(module, "position_embeddings", None) is not None:
+        found.append(Embedding("position", module.position_embeddings))
+    if getattr(module, "token_type_embeddings", None) is not None:
+        found.append(Embedding("type", module.token_type_embeddings))
+    return tuple(found)
+
+
+def _block(layer: Any, heads: int) -> Block:
+    own, written = layer.attention.self, layer.attention.output
+    attention = Attention(own, Dense(own.value), Dense(written.dense), heads, heads)
+    feed_forward = FeedForward(Dense(layer.output.dense))
     return Block(
-        module=layer,
-        order="post",
-        attention=Attention(
-            core=attention.self,
-            writes=attention.output.dense,
-            value=Dense(attention.self.value),
-            output=Dense(attention.output.dense),
-        ),
-        attention_norm=Norm(attention.output.LayerNorm),
-        feed_forward=FeedForward(writes=layer.output.dense, output=Dense(layer.output.dense)),
-        feed_forward_norm=Norm(layer.output.LayerNorm),
+        layer, (attention, Norm(written.LayerNorm), feed_forward, Norm(layer.output.LayerNorm))
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from prosect.anatomy import bert
-from prosect.anatomy.vocabulary import Anatomy
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+)
 
 
 def anatomy(base: Any) -> Anatomy:

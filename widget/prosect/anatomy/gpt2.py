@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, FeedForward, Norm
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+)
 
 
 def anatomy(base: Any) -> Anatomy:
     """Describe GPT-2."""
+    heads = base.config.n_head
     return Anatomy(
         family="GPT-2",
         base=base,
         words=base.wte,
-        embedding_norm=None,
-        embedding_projection=None,
-        blocks=tuple(_block(layer) for layer in base.h),
-        final_norm=Norm(base.ln_f),
-        heads=base.config.n_head,
+        embeddings=(Embedding("word", base.wte), Embedding("position", base.wpe)),
+        blocks=tuple(_block(layer, heads) for layer in base.h),
+        tail=(Norm(base.ln_f),),
         positions=base.config.n_positions,
         causal=True,
     )
 
 
-def _block(layer: Any) -> Block:
-    attention, d = layer.attn, layer.attn.embed_dim
-    return Block(
-        module=layer,
-        order="pre",
-        attention=Attention(
-            core=attention,
-            writes=attention.c_proj,
-            value=Dense(attention.c_attn, columns=slice(2 * d, 3 * d)),
-            output=Dense(attention.c_proj),
-        ),
-        attention_norm=Norm(layer.ln_1),
-        feed_forward=FeedForward(writes=layer.mlp.c_proj, output=Dense(layer.mlp.c_proj)),
-        feed_forward_norm=Norm(layer.ln_2),
-    )
+def _block(layer: Any, heads: int) -> Block:
+    own, d = layer.attn, layer.attn.embed_dim
+    value = Dense(own.c_attn, slice(2 * d, 3 * d))
+    attention = Attention(own, value, Dense(own.c_proj), heads, heads, before=Norm(layer.ln_1))
+    feed_forward = FeedForward(Dense(layer.mlp.c_proj), before=Norm(layer.ln_2))
+    return Block(layer, (attention, feed_forward))

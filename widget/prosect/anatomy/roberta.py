@@ -1,14 +1,18 @@
-"""RoBERTa (Liu et al. 2019): BERT's layers; positions are counted from the padding index + 1."""
+"""RoBERTa (Liu et al. 2019), XLM-R, CamemBERT: BERT's layers, positions from padding + 1."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from prosect.anatomy import bert
-from prosect.anatomy.vocabulary import Anatomy
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+)
 
 
 def anatomy(base: Any) -> Anatomy:
-    """Describe RoBERTa."""
+    """Describe RoBERTa and the models made like it."""
+    family = {"xlm-roberta": "XLM-R", "camembert": "CamemBERT"}
     positions = base.config.max_position_embeddings - base.embeddings.padding_idx - 1
-    return bert.encoder(base, family="RoBERTa", positions=positions)
+    name = family.get(base.config.model_type, "RoBERTa")
+    return bert.encoder(base, family=name, positions=positions)

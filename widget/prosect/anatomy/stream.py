@@ -6,6 +6,7 @@ equals one of the model's hidden states. Everything is of one text: no batch axi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -15,23 +16,17 @@ from prosect.anatomy.vocabulary import Term
 
 
 @dataclass(frozen=True)
-class Wrote:
-    """A part was added to the stream; ``bias`` is how much of it belongs to no token."""
-
-    name: str
-    term: Term
-    output: Float[Tensor, "token d"]
-    bias: Float[Tensor, "d"] | None = None
-
-
-@dataclass(frozen=True)
 class Normed:
-    """The whole stream x became gain ⊙ (x − mean) / std + bias, std = sqrt(variance + epsilon)."""
+    """A vector x a token became gain ⊙ (x − mean) / std + bias, std = sqrt(variance + epsilon).
+
+    Without a mean (None) the variance is the mean square (RMSNorm). Gain and bias are None where the
+    norm has none.
+    """
 
     name: str
-    gain: Float[Tensor, "d"]
-    bias: Float[Tensor, "d"]
-    mean: Float[Tensor, "token 1"]
+    gain: Float[Tensor, "d"] | None
+    bias: Float[Tensor, "d"] | None
+    mean: Float[Tensor, "token 1"] | None
     variance: Float[Tensor, "token 1"]
     epsilon: float
 
@@ -48,6 +43,62 @@ class Projected:
     name: str
     weight: Float[Tensor, "d_in d_out"]
     bias: Float[Tensor, "d_out"] | None
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The embeddings that were summed, by name."""
+
+    pieces: Mapping[str, Float[Tensor, "token d"]]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """How an attention sublayer came to its output: context W_O, context = α value for each head.
+
+    ``value`` has the heads that the model stores; ``heads`` of the context share them in groups.
+    """
+
+    context: Float[Tensor, "token d_heads"]
+    weight: Float[Tensor, "d_heads d"]
+    alpha: Float[Tensor, "head target source"]
+    value: Float[Tensor, "kv_head source d_head"]
+    value_bias: Float[Tensor, "kv_head d_head"] | None
+
+
+@dataclass(frozen=True)
+class Fed:
+    """How a feed-forward came to its output: neurons W_out."""
+
+    neurons: Float[Tensor, "token d_ff"]
+    weight: Float[Tensor, "d_ff d"]
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """A part was added to the stream.
+
+    Attributes
+    ----------
+    layer
+        From 1; 0 is the embeddings.
+    output
+        What the sublayer computed, its bias included, before the norm ``after``.
+    bias
+        How much of it belongs to no token.
+    after
+        The norm through which it went before it was added.
+    detail
+        How it came about.
+    """
+
+    name: str
+    term: Term
+    layer: int
+    output: Float[Tensor, "token d"]
+    bias: Float[Tensor, "d"] | None = None
+    after: Normed | None = None
+    detail: Embedded | Attended | Fed | None = None
 
 
 @dataclass(frozen=True)

@@ -11,44 +11,57 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Term = Literal["input", "attention", "feed_forward", "bias"]
+Term = Literal["input", "attention", "feed_forward", "bias", "source"]
 TERMS: tuple[Term, ...] = ("input", "attention", "feed_forward", "bias")
+"""The four terms of Mickus et al. (2022); decoders with cross-attention have "source" as a fifth."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A LayerNorm: gain ⊙ (x − mean) / σ + bias, σ = sqrt(variance + ε)."""
+    """A norm: gain ⊙ (x − mean) / σ + bias.
 
-    module: nn.LayerNorm
+    kind "layer": σ = sqrt(variance + ε); kind "rms": no mean, σ = sqrt(mean square + ε). ``offset``
+    is added to the stored weight to give the gain (1 in Gemma).
+    """
+
+    module: Any
+    kind: Literal["layer", "rms"] = "layer"
+    offset: float = 0.0
 
     @property
-    def gain(self) -> Float[Tensor, "d"]:
-        """The factor of each dimension."""
-        return self.module.weight
+    def gain(self) -> Float[Tensor, "d"] | None:
+        """The factor of each dimension; None where there is none."""
+        weight = getattr(self.module, "weight", None)
+        return weight + self.offset if weight is not None and self.offset else weight
 
     @property
-    def bias(self) -> Float[Tensor, "d"]:
-        """What is added at the end."""
-        return self.module.bias
+    def bias(self) -> Float[Tensor, "d"] | None:
+        """What is added at the end; None where nothing is."""
+        return getattr(self.module, "bias", None)
 
     @property
     def epsilon(self) -> float:
         """ε, inside the root."""
-        return self.module.eps
+        for name in ("eps", "variance_epsilon"):
+            if hasattr(self.module, name):
+                return getattr(self.module, name)
+        raise AttributeError(f"{type(self.module).__name__} does not say its epsilon")
 
 
 @dataclass(frozen=True)
 class Dense:
     """A linear layer x W + b read one way, W as [in, out], whatever class stores it.
 
-    ``columns`` selects the outputs that matter where one layer computes several maps at once.
+    ``columns`` selects the outputs that matter where one layer computes several maps at once: a
+    slice, or the indices where they are interleaved.
     """
 
     module: Any
-    columns: slice | None = None
+    columns: slice | Tensor | None = None
 
     @property
     def weight(self) -> Float[Tensor, "d_in d_out"]:
@@ -75,14 +88,30 @@ class Projection:
 class Attention:
     """An attention sublayer.
 
-    ``core`` is the module that hands itself to the attention function, ``writes`` the module whose
-    output is added to the stream, ``value`` and ``output`` the maps W_V, b_V and W_O, b_O.
+    Attributes
+    ----------
+    core
+        The module that computes the attention weights: it hands itself to the attention function,
+        or, where ``registry`` is False, returns them as its second output.
+    value, output
+        The maps W_V, b_V (of the key/value heads) and W_O, b_O; what ``output`` returns is what the
+        sublayer writes.
+    heads, kv_heads
+        How many heads there are, and how many of key and value they share.
+    before, after
+        The norm of its input and the norm of what it writes, where there are such.
+    term
+        "attention", or "source" for cross-attention.
     """
 
     core: nn.Module
-    writes: nn.Module
     value: Dense
     output: Dense
+    heads: int
+    kv_heads: int
+    before: Norm | None = None
+    after: Norm | None = None
+    registry: bool = True
     term: Term = "attention"
 
     @property
@@ -90,21 +119,24 @@ class Attention:
         """b_O + b_V W_O, the part that belongs to no token (each row of α sums to 1)."""
         if self.value.bias is None:
             return self.output.bias
-        through = self.value.bias @ self.output.weight
+        shared = self.heads // self.kv_heads
+        per_head = self.value.bias.view(self.kv_heads, -1).repeat_interleave(shared, dim=0)
+        through = per_head.flatten() @ self.output.weight
         return through if self.output.bias is None else through + self.output.bias
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A feed-forward sublayer φ(x W_in + b_in) W_out + b_out; ``writes`` adds it to the stream."""
+    """A feed-forward sublayer: the neurons' activations, plain or gated, times W_out, plus b_out."""
 
-    writes: nn.Module
     output: Dense
+    before: Norm | None = None
+    after: Norm | None = None
     term: Term = "feed_forward"
 
     @property
     def bias(self) -> Float[Tensor, "d"] | None:
-        """b_out; b_in stays inside the non-linearity."""
+        """b_out; what is added before the non-linearity stays inside it."""
         return self.output.bias
 
 
@@ -114,59 +146,99 @@ Step = Sublayer | Norm | Projection
 
 @dataclass(frozen=True)
 class Block:
-    """One layer. ``order`` says where its two norms act.
+    """One layer: its module, and what happens to the stream in it, in order.
 
-    post: each norm takes the stream after its sublayer has written (BERT).
-    pre:  each norm only prepares its sublayer's input; the stream itself is a plain sum (GPT-2).
+    Norms among the steps act on the stream itself (BERT); norms that only prepare a sublayer's
+    input or act on what it writes belong to the sublayer (GPT-2, Gemma). In a parallel block
+    attention and feed-forward read the same stream and both write to it (GPT-J).
     """
 
     module: nn.Module
-    order: Literal["post", "pre"]
-    attention: Attention
-    attention_norm: Norm
-    feed_forward: FeedForward
-    feed_forward_norm: Norm
+    steps: tuple[Step, ...]
 
-    def steps(self) -> Iterator[Step]:
-        """What happens to the stream in this layer, in order."""
-        yield self.attention
-        if self.order == "post":
-            yield self.attention_norm
-        yield self.feed_forward
-        if self.order == "post":
-            yield self.feed_forward_norm
+    @property
+    def attention(self) -> Attention:
+        """The self-attention."""
+        return next(s for s in self.steps if isinstance(s, Attention) and s.term == "attention")
+
+    @property
+    def source(self) -> Attention | None:
+        """The cross-attention of a decoder's layer."""
+        cross = (s for s in self.steps if isinstance(s, Attention) and s.term == "source")
+        return next(cross, None)
+
+    @property
+    def feed_forward(self) -> FeedForward:
+        """The feed-forward."""
+        return next(s for s in self.steps if isinstance(s, FeedForward))
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One of the embeddings whose sum starts the stream: ``module`` returns it, up to ``scale``."""
+
+    name: Literal["word", "position", "type"]
+    module: nn.Module
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
 class Anatomy:
     """A model's parts in the order of its computation.
 
-    ``base`` is the bare Transformer without an output head, ``positions`` how many tokens it can
-    take (None: no limit).
+    Attributes
+    ----------
+    family
+        The name of the architecture.
+    base
+        The module to run: a Transformer without its output head.
+    words
+        The word embeddings.
+    embeddings
+        The embeddings that are summed; the word embeddings among them.
+    stem
+        What happens to that sum before the first block.
+    blocks
+        The layers.
+    tail
+        What happens to the stream after the last block: the final norm, where there is one.
+    outlet
+        The module that receives the last hidden state, where ``base`` does not return it as it is.
+    positions
+        How many tokens the model can take; None where there is no limit.
+    causal
+        Whether a token only sees the tokens before it.
     """
 
     family: str
-    base: nn.Module
+    base: Any
     words: nn.Embedding
-    embedding_norm: Norm | None
-    embedding_projection: Projection | None
+    embeddings: tuple[Embedding, ...]
     blocks: tuple[Block, ...]
-    final_norm: Norm | None
-    heads: int
-    positions: int | None
-    causal: bool
+    stem: tuple[Norm | Projection, ...] = ()
+    tail: tuple[Norm, ...] = ()
+    outlet: nn.Module | None = None
+    positions: int | None = None
+    causal: bool = False
 
-    def stem(self) -> Iterator[Step]:
-        """What happens to the sum of the embeddings before the first block."""
-        if self.embedding_norm is not None:
-            yield self.embedding_norm
-        if self.embedding_projection is not None:
-            yield self.embedding_projection
+    @property
+    def heads(self) -> int:
+        """How many attention heads a layer has."""
+        return self.blocks[0].attention.heads
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms that a hidden state splits into."""
+        return TERMS if self.blocks[0].source is None else (*TERMS, "source")
 
     def steps(self) -> Iterator[Step]:
         """Every step of the stream, from the embeddings to the last hidden state."""
-        yield from self.stem()
+        yield from self.stem
         for block in self.blocks:
-            yield from block.steps()
-        if self.final_norm is not None:
-            yield self.final_norm
+            yield from block.steps
+        yield from self.tail
+
+
+def interleaved_value(heads: int, d_head: int) -> Tensor:
+    """The value's columns in a fused projection laid out as [head, (query, key, value), d_head]."""
+    return torch.arange(heads * 3 * d_head).view(heads, 3, d_head)[:, 2].flatten()

@@ -6,22 +6,44 @@ sublayer's bias) belongs to no part and is returned apart, for the caller to ass
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Float
 from torch import Tensor
 
 from prosect.anatomy.stream import Normed, Projected
 
+Centring = Literal["bias", "each"]
+"""Where the mean that a norm subtracts goes: to the bias term (Mickus et al. 2022), or each part
+loses its own mean (Kobayashi et al. 2021). The sum is the same; in RMSNorm there is no mean."""
+
 
 def through_norm(
-    parts: Float[Tensor, "*part token d"], norm: Normed
-) -> tuple[Float[Tensor, "*part token d"], Float[Tensor, "token d"]]:
-    """Scale every part by g/σ; the rest is b − g·m/σ (Mickus et al. 2022)."""
-    scale = norm.gain / norm.std
-    return parts * scale, norm.bias - scale * norm.mean
+    parts: Float[Tensor, "*part token d"], norm: Normed, centring: Centring = "bias"
+) -> Float[Tensor, "*part token d"]:
+    """Scale every part by g/σ, after subtracting its own mean where each part is centred by itself."""
+    if centring == "each" and norm.mean is not None:
+        parts = parts - parts.mean(-1, keepdim=True)
+    return parts * scale_of(norm)
+
+
+def scale_of(norm: Normed) -> Float[Tensor, "token d"]:
+    """g/σ of every token and dimension."""
+    return 1 / norm.std if norm.gain is None else norm.gain / norm.std
+
+
+def norm_bias(norm: Normed) -> Float[Tensor, "d"] | None:
+    """b: what the norm itself adds."""
+    return norm.bias
+
+
+def norm_mean(norm: Normed, centring: Centring = "bias") -> Float[Tensor, "token d"] | None:
+    """−g·m/σ: the mean it subtracts, unless every part subtracts its own."""
+    return None if norm.mean is None or centring == "each" else -norm.mean * scale_of(norm)
 
 
 def through_projection(
     parts: Float[Tensor, "*part token d_in"], projection: Projected
-) -> tuple[Float[Tensor, "*part token d_out"], Float[Tensor, "d_out"] | None]:
-    """Map every part by W; the rest is the projection's bias."""
-    return parts @ projection.weight, projection.bias
+) -> Float[Tensor, "*part token d_out"]:
+    """Map every part by W; the projection's bias is the rest."""
+    return parts @ projection.weight

@@ -1,4 +1,7 @@
-"""The four terms of every embedding: e = i + h + f + c (Mickus et al. 2022)."""
+"""The four terms of every embedding: e = i + h + f + c (Mickus et al. 2022).
+
+Decoders with cross-attention have a fifth, what attention to the source text wrote.
+"""
 
 from __future__ import annotations
 
@@ -9,52 +12,77 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect.anatomy.stream import Normed, Projected, Record, State, Wrote
-from prosect.anatomy.vocabulary import TERMS
-from prosect.engines.parts import through_norm, through_projection
+from prosect.anatomy.vocabulary import Term
+from prosect.engines.parts import (
+    Centring,
+    norm_mean,
+    through_norm,
+    through_projection,
+)
 
-BIAS = TERMS.index("bias")
 
-
-def four_terms(stream: Sequence[Record]) -> Float[Tensor, "term layer+1 token d"]:
+def terms_of(
+    stream: Sequence[Record], names: Sequence[Term], centring: Centring = "bias"
+) -> Float[Tensor, "term layer+1 token d"]:
     """Split every hidden state into what embeddings, attention, feed-forwards and biases wrote.
 
     The sums of Mickus et al. (2022) by recurrence, in one pass: each sublayer adds its output, less
-    its bias, to its own term and the bias to c; each norm scales all four by g/σ and adds
+    its bias, to its own term and the bias to c; each norm scales all terms by g/σ and adds
     b − g·m/σ to c.
 
     Parameters
     ----------
     stream
         The records of a run, from the embeddings to the last hidden state.
+    names
+        The terms, in the order wanted.
+    centring
+        Where the means that norms subtract go.
 
     Returns
     -------
     Tensor [term, layer+1, token, d]
-        In the order of :data:`prosect.anatomy.vocabulary.TERMS`.
     """
     states = [record for record in stream if isinstance(record, State)]
-    result = states[-1].hidden.new_empty(len(TERMS), len(states), *states[-1].hidden.shape)
+    result = states[-1].hidden.new_empty(len(names), len(states), *states[-1].hidden.shape)
     start = stream[0]
     assert isinstance(start, Wrote)
-    terms = start.output.new_zeros(len(TERMS), *start.output.shape)
+    terms = start.output.new_zeros(len(names), *start.output.shape)
+    bias = names.index("bias")
     for record in stream:
         match record:
             case Wrote():
-                mine = terms[TERMS.index(record.term)]
-                mine += record.output
-                if record.bias is not None:
-                    mine -= record.bias
-                    terms[BIAS] += record.bias
+                mine, ours = _written(record, centring)
+                terms[names.index(record.term)] += mine
+                if ours is not None:
+                    terms[bias] += ours
             case Normed():
-                terms, rest = through_norm(terms, record)
-                terms[BIAS] += rest
+                terms = through_norm(terms, record, centring)
+                for rest in (record.bias, norm_mean(record, centring)):
+                    if rest is not None:
+                        terms[bias] += rest
             case Projected():
-                terms, rest = through_projection(terms, record)
-                if rest is not None:
-                    terms[BIAS] += rest
+                terms = through_projection(terms, record)
+                if record.bias is not None:
+                    terms[bias] += record.bias
             case State():
                 result[:, record.layer] = terms
     return result
+
+
+def _written(record: Wrote, centring: Centring) -> tuple[Tensor, Tensor | None]:
+    """What a sublayer added to the stream: its own part, and what belongs to the bias term."""
+    mine, ours = record.output, record.bias
+    if ours is not None:
+        mine = mine - ours
+    if record.after is None:
+        return mine, ours
+    mine = through_norm(mine, record.after, centring)
+    rests = [record.after.bias, norm_mean(record.after, centring)]
+    if ours is not None:
+        rests.append(through_norm(ours.expand_as(mine), record.after, centring))
+    kept = [rest for rest in rests if rest is not None]
+    return mine, torch.stack([rest.expand_as(mine) for rest in kept]).sum(0) if kept else None
 
 
 def first_break(stream: Sequence[Record], tolerance: float) -> str:
@@ -70,24 +98,34 @@ def first_break(stream: Sequence[Record], tolerance: float) -> str:
     for record in stream:
         match record:
             case Wrote():
-                x = x + record.output
+                mine, ours = _written(record, "bias")
+                x = x + mine if ours is None else x + mine + ours
             case Normed():
-                variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-                spread = (variance - record.variance).abs() / record.std.square()
-                shift = (mean - record.mean).abs() / record.std
-                if not (spread + shift).max() <= tolerance:
+                if _moments_off(x, record) > tolerance:
                     return step
-                x, rest = through_norm(x, record)
-                x = x + rest
+                x = through_norm(x, record)
+                for rest in (record.bias, norm_mean(record)):
+                    x = x if rest is None else x + rest
             case Projected():
-                x, rest = through_projection(x, record)
-                x = x if rest is None else x + rest
+                x = through_projection(x, record)
+                x = x if record.bias is None else x + record.bias
             case State():
                 if not reconstruction_error(x, record.hidden).max() <= tolerance:
                     return step
                 continue
         step = record.name
     return step
+
+
+def _moments_off(x: Float[Tensor, "token d"], norm: Normed) -> float:
+    """How far the mean and variance of x are from those that the norm saw, in units of σ."""
+    if norm.mean is None:
+        variance, shift = x.square().mean(-1, keepdim=True), torch.zeros_like(norm.std)
+    else:
+        variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+        shift = (mean - norm.mean).abs() / norm.std
+    off = (variance - norm.variance).abs() / norm.std.square() + shift
+    return float(off.nan_to_num(torch.inf).max())
 
 
 def reconstruction_error(
@@ -99,26 +137,26 @@ def reconstruction_error(
 
 
 def importance(
-    terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, "term *axes"]:
+    parts: Float[Tensor, "part *axes d"], whole: Float[Tensor, "*axes d"]
+) -> Float[Tensor, "part *axes"]:
     """μ(e, a) = <e, a> / |e|² (Mickus et al. 2022).
 
-    Sums to 1 over the terms; a single one may be below 0 or above 1.
+    Sums to 1 over the parts; a single one may be below 0 or above 1.
     """
-    return (terms * whole).sum(-1) / whole.square().sum(-1)
+    return (parts * whole).sum(-1) / whole.square().sum(-1)
 
 
 def cosine(
-    terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, "term *axes"]:
-    """<e, a> / |e||a| in [−1, 1]; 0 where the term is zero."""
-    lengths = torch.linalg.vector_norm(terms, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
-    products = (terms * whole).sum(-1)
+    parts: Float[Tensor, "part *axes d"], whole: Float[Tensor, "*axes d"]
+) -> Float[Tensor, "part *axes"]:
+    """<e, a> / |e||a| in [−1, 1]; 0 where the part is zero."""
+    lengths = torch.linalg.vector_norm(parts, dim=-1) * torch.linalg.vector_norm(whole, dim=-1)
+    products = (parts * whole).sum(-1)
     return torch.where(lengths > 0, products / lengths, torch.zeros_like(products))
 
 
 def norm_ratio(
-    terms: Float[Tensor, "term *axes d"], whole: Float[Tensor, "*axes d"]
-) -> Float[Tensor, "term *axes"]:
+    parts: Float[Tensor, "part *axes d"], whole: Float[Tensor, "*axes d"]
+) -> Float[Tensor, "part *axes"]:
     """|a| / |e|."""
-    return torch.linalg.vector_norm(terms, dim=-1) / torch.linalg.vector_norm(whole, dim=-1)
+    return torch.linalg.vector_norm(parts, dim=-1) / torch.linalg.vector_norm(whole, dim=-1)

@@ -13,7 +13,7 @@ import traitlets
 from prosect import frontend, page
 from prosect.anatomy.vocabulary import TERMS
 from prosect.engines import maps
-from prosect.results import tolerance
+from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
 from prosect.views.sources import Sources
@@ -181,7 +181,7 @@ def _tokens_of(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _about(trace: Trace) -> dict[str, Any]:
-    anatomy, hidden = trace.lens.anatomy, trace.hidden
+    anatomy, hidden = trace.trace.anatomy, trace.hidden
     error = trace.terms().error
     return {
         "model": trace.lens.name,
@@ -190,6 +190,6 @@ def _about(trace: Trace) -> dict[str, Any]:
         "tokens": len(trace.tokens),
         "dtype": str(hidden.dtype).removeprefix("torch."),
         "certificate": error,
-        "holds": error <= tolerance(hidden.dtype),
+        "holds": error <= TOLERANCES[trace.lens.model.dtype],
         "causal": anatomy.causal,
     }

@@ -1,0 +1,45 @@
+"""GPT-Neo (Black et al. 2021): GPT-2 with local attention in every other layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+)
+
+
+def anatomy(base: Any) -> Anatomy:
+    """Describe GPT-Neo."""
+    heads = base.config.num_heads
+    return Anatomy(
+        family="GPT-Neo",
+        base=base,
+        words=base.wte,
+        embeddings=(Embedding("word", base.wte), Embedding("position", base.wpe)),
+        blocks=tuple(_block(layer, heads) for layer in base.h),
+        tail=(Norm(base.ln_f),),
+        positions=base.config.max_position_embeddings,
+        causal=True,
+    )
+
+
+def _block(layer: Any, heads: int) -> Block:
+    own = layer.attn.attention
+    attention = Attention(
+        own,
+        Dense(own.v_proj),
+        Dense(own.out_proj),
+        heads,
+        heads,
+        before=Norm(layer.ln_1),
+        registry=False,
+    )
+    feed_forward = FeedForward(Dense(layer.mlp.c_proj), before=Norm(layer.ln_2))
+    return Block(layer, (attention, feed_forward))

@@ -1,0 +1,47 @@
+"""GPT-NeoX and Pythia (Black et al. 2022): rotary positions, usually parallel sublayers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+    interleaved_value,
+)
+
+
+def anatomy(base: Any) -> Anatomy:
+    """Describe GPT-NeoX, its sublayers parallel or one after the other: the stream is a sum."""
+    heads = base.config.num_attention_heads
+    return Anatomy(
+        family="GPT-NeoX",
+        base=base,
+        words=base.embed_in,
+        embeddings=(Embedding("word", base.embed_in),),
+        blocks=tuple(_block(layer, heads) for layer in base.layers),
+        tail=(Norm(base.final_layer_norm),),
+        positions=base.config.max_position_embeddings,
+        causal=True,
+    )
+
+
+def _block(layer: Any, heads: int) -> Block:
+    own = layer.attention
+    attention = Attention(
+        own,
+        Dense(own.query_key_value, interleaved_value(heads, own.head_size)),
+        Dense(own.dense),
+        heads,
+        heads,
+        before=Norm(layer.input_layernorm),
+    )
+    feed_forward = FeedForward(
+        Dense(layer.mlp.dense_4h_to_h), before=Norm(layer.post_attention_layernorm)
+    )
+    return Block(layer, (attention, feed_forward))

@@ -1,0 +1,66 @@
+"""LLaMA (Touvron et al. 2023) and its kin: pre-norm, RMSNorm, gated, shared key/value heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+)
+
+
+FAMILIES = {
+    "llama": "LLaMA",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "smollm3": "SmolLM3",
+}
+
+
+def anatomy(base: Any) -> Anatomy:
+    """Describe LLaMA, Mistral, Qwen2, Qwen3, SmolLM."""
+    return decoder(base, family=FAMILIES[base.config.model_type], block=_block, norm=rms)
+
+
+def decoder(base: Any, *, family: str, block: Any, norm: Any) -> Anatomy:
+    """Describe any decoder with LLaMA's frame: what differs is a layer, and the kind of norm."""
+    config = base.config
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    return Anatomy(
+        family=family,
+        base=base,
+        words=base.embed_tokens,
+        embeddings=(Embedding("word", base.embed_tokens),),
+        blocks=tuple(block(layer, heads, kv_heads) for layer in base.layers),
+        tail=(norm(base.norm),),
+        positions=config.max_position_embeddings,
+        causal=True,
+    )
+
+
+def rms(module: Any) -> Norm:
+    """RMSNorm."""
+    return Norm(module, "rms")
+
+
+def _block(layer: Any, heads: int, kv_heads: int) -> Block:
+    own = layer.self_attn
+    attention = Attention(
+        own,
+        Dense(own.v_proj),
+        Dense(own.o_proj),
+        heads,
+        kv_heads,
+        before=rms(layer.input_layernorm),
+    )
+    feed_forward = FeedForward(
+        Dense(layer.mlp.down_proj), before=rms(layer.post_attention_layernorm)
+    )
+    return Block(layer, (attention, feed_forward))

@@ -1,0 +1,47 @@
+"""OPT (Zhang et al. 2022): pre-norm decoder; the 350M model is post-norm and narrow at its ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+)
+
+
+def anatomy(base: Any) -> Anatomy:
+    """Describe OPT."""
+    decoder = base.decoder
+    pre = base.config.do_layer_norm_before
+    heads = base.config.num_attention_heads
+    return Anatomy(
+        family="OPT",
+        base=base,
+        words=decoder.embed_tokens,
+        embeddings=(
+            Embedding("word", decoder.project_in or decoder.embed_tokens),
+            Embedding("position", decoder.embed_positions),
+        ),
+        blocks=tuple(_block(layer, heads, pre) for layer in decoder.layers),
+        tail=() if decoder.final_layer_norm is None else (Norm(decoder.final_layer_norm),),
+        outlet=decoder.project_out,
+        positions=base.config.max_position_embeddings,
+        causal=True,
+    )
+
+
+def _block(layer: Any, heads: int, pre: bool) -> Block:
+    own = layer.self_attn
+    norms = Norm(layer.self_attn_layer_norm), Norm(layer.final_layer_norm)
+    value, output, fc2 = Dense(own.v_proj), Dense(own.out_proj), Dense(layer.fc2)
+    if pre:
+        attention = Attention(own, value, output, heads, heads, before=norms[0])
+        return Block(layer, (attention, FeedForward(fc2, before=norms[1])))
+    attention = Attention(own, value, output, heads, heads)
+    return Block(layer, (attention, norms[0], FeedForward(fc2), norms[1]))

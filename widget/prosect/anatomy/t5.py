@@ -1,0 +1,56 @@
+"""T5 (Raffel et al. 2020): pre-norm encoder and decoder, RMSNorm, no biases, relative positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Embedding,
+    FeedForward,
+    Norm,
+)
+
+
+def encoder(model: Any) -> Anatomy:
+    """Describe the encoder."""
+    return _stack(model.get_encoder(), "T5 encoder")
+
+
+def decoder(model: Any) -> Anatomy:
+    """Describe the decoder, its attention to the source included."""
+    return _stack(model.get_decoder(), "T5 decoder")
+
+
+def _stack(base: Any, family: str) -> Anatomy:
+    heads = base.config.num_heads
+    return Anatomy(
+        family=family,
+        base=base,
+        words=base.embed_tokens,
+        embeddings=(Embedding("word", base.embed_tokens),),
+        blocks=tuple(_block(layer, heads) for layer in base.block),
+        tail=(Norm(base.final_layer_norm, "rms"),),
+        causal=base.is_decoder,
+    )
+
+
+def _block(layer: Any, heads: int) -> Block:
+    first, *cross, last = layer.layer
+    dense = Dense(last.DenseReluDense.wo)
+    return Block(
+        layer,
+        (
+            _attention(first.SelfAttention, first.layer_norm, heads, "attention"),
+            *(_attention(c.EncDecAttention, c.layer_norm, heads, "source") for c in cross),
+            FeedForward(dense, before=Norm(last.layer_norm, "rms")),
+        ),
+    )
+
+
+def _attention(own: Any, norm: Any, heads: int, term: Any) -> Attention:
+    before = Norm(norm, "rms")
+    return Attention(own, Dense(own.v), Dense(own.o), heads, heads, before=before, term=term)
