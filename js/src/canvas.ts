@@ -3,7 +3,9 @@ import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** The width of an element, as it changes. `fallback` holds where nothing is laid out. */
-export function useWidth(fallback: number): [RefObject<HTMLDivElement>, ReadonlySignal<number>] {
+export function useWidth(
+  fallback: number,
+): [RefObject<HTMLDivElement | null>, ReadonlySignal<number>] {
   const ref = useRef<HTMLDivElement>(null);
   const width = useSignal(fallback);
   useLayoutEffect(() => {
@@ -28,7 +30,7 @@ export function useWidth(fallback: number): [RefObject<HTMLDivElement>, Readonly
 export function useCanvas(
   size: () => { width: number; height: number },
   draw: (image: ImageData, density: number) => void,
-): RefObject<HTMLCanvasElement> {
+): RefObject<HTMLCanvasElement | null> {
   const ref = useRef<HTMLCanvasElement>(null);
   const again = useSignal(0);
 

@@ -1,5 +1,3 @@
-import { scaleLinear } from "d3-scale";
-
 export type Shade = "light" | "dark";
 
 /** From nothing to most. Each starts near its theme's background, and its luminance never turns back. */
@@ -14,28 +12,49 @@ const DIVERGING: Record<Shade, string[]> = {
   dark: ["#ffddd3", "#ee8f7b", "#a9443f", "#1d2127", "#275f9f", "#5ba3e1", "#e6f4ff"],
 };
 
-/** Colours of a ramp between 0 and 1, as CSS. */
-export function ramp(shade: Shade, signed: boolean): (position: number) => string {
-  const stops = (signed ? DIVERGING : SEQUENTIAL)[shade];
-  return scaleLinear<string>()
-    .domain(stops.map((_, i) => i / (stops.length - 1)))
-    .range(stops)
-    .clamp(true);
+/** For tokens that are set apart from the scale of the others: it must not compete with the blue. */
+const ASIDE: Record<Shade, string[]> = {
+  light: ["#f5f6f7", "#e3e5e8", "#cdd1d6", "#b4b9c0", "#989ea7"],
+  dark: ["#1b1f24", "#272c33", "#383e47", "#4e555f", "#6b737e"],
+};
+
+export type Ramp = "sequential" | "diverging" | "aside";
+
+const RAMPS = { sequential: SEQUENTIAL, diverging: DIVERGING, aside: ASIDE };
+
+type Channels = [red: number, green: number, blue: number];
+
+function channels(hex: string): Channels {
+  const number = Number.parseInt(hex.slice(1), 16);
+  return [number >> 16, (number >> 8) & 255, number & 255];
+}
+
+/** The colour at a position from 0 to 1 on a ramp, between its two nearest stops. */
+export function colourAt(shade: Shade, ramp: Ramp, position: number): Channels {
+  const stops = RAMPS[ramp][shade];
+  const along = Math.min(1, Math.max(0, position)) * (stops.length - 1);
+  const before = Math.min(stops.length - 2, Math.floor(along));
+  const from = channels(stops[before] as string);
+  const to = channels(stops[before + 1] as string);
+  const mix = (i: 0 | 1 | 2) => Math.round(from[i] + (to[i] - from[i]) * (along - before));
+  return [mix(0), mix(1), mix(2)];
+}
+
+/** A ramp as a CSS background. */
+export function gradient(shade: Shade, ramp: Ramp): string {
+  return `linear-gradient(to right, ${RAMPS[ramp][shade].join(", ")})`;
 }
 
 const STEPS = 1024;
 const tables = new Map<string, Uint32Array>();
 
 /** A ramp as pixels (alpha, blue, green, red in one number), ready for an ImageData. */
-export function pixels(shade: Shade, signed: boolean): Uint32Array {
-  const key = `${shade}${signed}`;
+export function pixels(shade: Shade, ramp: Ramp): Uint32Array {
+  const key = `${shade} ${ramp}`;
   let table = tables.get(key);
   if (!table) {
-    const colour = ramp(shade, signed);
     table = Uint32Array.from({ length: STEPS }, (_, i) => {
-      const [red = 0, green = 0, blue = 0] = (colour(i / (STEPS - 1)).match(/\d+/g) ?? []).map(
-        Number,
-      );
+      const [red, green, blue] = colourAt(shade, ramp, i / (STEPS - 1));
       return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
     });
     tables.set(key, table);

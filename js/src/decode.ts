@@ -22,23 +22,11 @@ export function fromLog16(code: number, low: number, step: number): number {
   return code & 0x8000 ? -size : size;
 }
 
-function decodeLog16(codes: Uint16Array, low: number, step: number): Float32Array {
-  const values = new Float32Array(codes.length);
-  if (codes.length < 0x8000) {
-    for (let i = 0; i < codes.length; i++) values[i] = fromLog16(codes[i] as number, low, step);
-    return values;
-  }
-  // Large arrays: one exponential per code instead of one per value.
-  const table = new Float32Array(0x10000);
-  for (let code = 0; code < 0x10000; code++) table[code] = fromLog16(code, low, step);
-  for (let i = 0; i < codes.length; i++) values[i] = table[codes[i] as number] as number;
-  return values;
-}
-
 /** An array as it was sent. Values are decoded slice by slice, only when asked for. */
 export class Tensor {
   readonly shape: number[];
   private readonly size: number;
+  private table: Float32Array | undefined;
 
   constructor(
     private readonly spec: Spec,
@@ -71,6 +59,18 @@ export class Tensor {
     // Arrays travel little endian, as every browser's typed arrays are.
     if (dtype === "float32") return new Float32Array(bytes.buffer, bytes.byteOffset, length);
     const codes = new Uint16Array(bytes.buffer, bytes.byteOffset, length);
-    return dtype === "log16" ? decodeLog16(codes, low, step) : codes;
+    return dtype === "log16" ? this.fromCodes(codes, low, step) : codes;
+  }
+
+  private fromCodes(codes: Uint16Array, low: number, step: number): Float32Array {
+    const values = new Float32Array(codes.length);
+    if (codes.length < 0x4000) {
+      for (let i = 0; i < codes.length; i++) values[i] = fromLog16(codes[i] as number, low, step);
+      return values;
+    }
+    // Large slices: one exponential per code, kept for the other slices, instead of one per value.
+    this.table ??= Float32Array.from({ length: 0x10000 }, (_, code) => fromLog16(code, low, step));
+    for (let i = 0; i < codes.length; i++) values[i] = this.table[codes[i] as number] as number;
+    return values;
   }
 }

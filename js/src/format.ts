@@ -1,7 +1,7 @@
 /** A value as a reader wants it: three decimals, or two digits where that would hide it. */
 export function value(v: number): string {
   const size = Math.abs(v);
-  if (size === 0) return "0";
+  if (Number.isInteger(v)) return String(v).replace("-", "−");
   if (size < 0.0005) return v.toExponential(1);
   if (size >= 100) return v.toFixed(0);
   return v.toFixed(size >= 10 ? 1 : 3).replace("-", "−");

@@ -19,6 +19,14 @@ export function indices(tokens: Token[]): string[] {
   });
 }
 
+const LONGEST = 28;
+
+/** A label as it can stand in a sentence. */
+export function shortened(label: string): string {
+  const characters = [...label];
+  return characters.length > LONGEST ? `${characters.slice(0, LONGEST - 1).join("")}…` : label;
+}
+
 /** Runs of tokens that are pieces of one word, as lists of positions. */
 export function words(tokens: Token[]): number[][] {
   const groups: number[][] = [];

@@ -5,19 +5,29 @@ import type { Tensor } from "./decode.ts";
 import { largest, type Matrix, mean } from "./matrix.ts";
 import type { Kind } from "./traits.ts";
 
+/** The value at the end of the ramp, and the columns that have a ramp of their own. */
 export interface Scale {
-  /** The value at the end of the ramp. */
   top: number;
-  /** The largest value of all, set-apart tokens included. */
-  whole: number;
-  /** Whether some tokens may be left out of the scale at all. */
-  divisible: boolean;
+  aside: boolean[];
+  asideTop: number;
 }
 
 export interface Thumbnail {
   values: Float32Array;
   size: number;
-  top: number;
+  scale: Scale;
+}
+
+/** One scale for all columns, or one for those set apart and one for the others. */
+export function scaleOf(values: ArrayLike<number>, aside: boolean[]): Scale {
+  const columns = aside.length;
+  const others = largest(values, columns, (column) => !aside[column]);
+  // Where nothing is left beside them, the set-apart columns are the picture.
+  if (others > 0) {
+    return { top: others, aside, asideTop: largest(values, columns, (column) => !!aside[column]) };
+  }
+  const top = largest(values, columns, () => true);
+  return { top, aside: aside.map(() => false), asideTop: top };
 }
 
 /** The maps of the kind that is shown: the open one, and thumbnails of all. */
@@ -27,8 +37,10 @@ export interface Maps {
   heads: ReadonlySignal<number>;
   open: ReadonlySignal<Loaded<Matrix>>;
   scale: ReadonlySignal<Scale>;
-  /** Leave the tokens that swamp the others out of the colour scale. */
+  /** Give the tokens that swamp the others a colour scale of their own. */
   apart: Signal<boolean>;
+  /** Whether there are such tokens beside others. */
+  divisible: ReadonlySignal<boolean>;
   thumbnail(layer: number, head: number): Loaded<Thumbnail>;
 }
 
@@ -54,24 +66,32 @@ export function mapsOf(traits: Traits, arrays: Arrays): Maps {
     (kind.value?.per_head === false ? tensor.slice() : tensor.slice(index)) as Float32Array;
 
   const open = computed<Loaded<Matrix>>(() => {
+    const { layers } = about.value;
+    const unknown = (part: string, index: number, count: number): Loaded<Matrix> => ({
+      state: "error",
+      message: `This model has no ${part} ${index + 1}: choose one from 1 to ${count}.`,
+    });
+    if (layer.value >= layers) return unknown("layer", layer.value, layers);
+    if (kind.value?.per_head !== false && head.value >= heads.value) {
+      return unknown("head", head.value, heads.value);
+    }
     const loaded = arrays.get(`map/${kind.value?.name}/${layer.value}`);
     if (loaded.state !== "ready") return loaded;
     const tensor = loaded.value;
     const values =
       head.value >= 0 || heads.value === 1
-        ? slices(tensor, Math.min(Math.max(0, head.value), heads.value - 1))
+        ? slices(tensor, Math.max(0, head.value))
         : mean(Array.from({ length: heads.value }, (_, index) => slices(tensor, index)));
     return ready({ n: tensor.shape.at(-1) ?? 0, values });
   });
 
-  const scale = computed<Scale>(() => {
-    if (open.value.state !== "ready") return { top: 1, whole: 1, divisible: false };
-    const { n, values } = open.value.value;
-    const whole = largest(values, n, () => true);
-    const others = largest(values, n, (column) => !swamping.value[column]);
-    const divisible = others > 0 && others < whole;
-    return { top: divisible && apart.value ? others : whole, whole, divisible };
-  });
+  const asideNow = computed(() => swamping.value.map((swamps) => swamps && apart.value));
+
+  const scale = computed<Scale>(() =>
+    open.value.state === "ready"
+      ? scaleOf(open.value.value.values, asideNow.value)
+      : { top: 1, aside: [], asideTop: 1 },
+  );
 
   function thumbnail(row: number, column: number): Loaded<Thumbnail> {
     const pooled = `overview/${kind.value?.name}`;
@@ -85,16 +105,17 @@ export function mapsOf(traits: Traits, arrays: Arrays): Maps {
           ? tensor.slice(row, column)
           : tensor.slice(row)) as Float32Array)
       : slices(tensor, column);
-    const n = tokens.value.length;
     // A pooled column stands for several tokens; one swamping token among them swamps it.
-    const counts = (bin: number) => {
+    const n = tokens.value.length;
+    const aside = Array.from({ length: size }, (_, bin) => {
       const start = Math.floor((bin * n) / size);
       const end = Math.max(start + 1, Math.ceil(((bin + 1) * n) / size));
-      return !swamping.value.slice(start, end).some(Boolean);
-    };
-    const top = largest(values, size, counts) || largest(values, size, () => true);
-    return ready({ values, size, top });
+      return asideNow.value.slice(start, end).some(Boolean);
+    });
+    return ready({ values, size, scale: scaleOf(values, aside) });
   }
 
-  return { kind, heads, open, scale, apart, thumbnail };
+  const divisible = computed(() => swamping.value.some(Boolean) && !swamping.value.every(Boolean));
+
+  return { kind, heads, open, scale, apart, divisible, thumbnail };
 }

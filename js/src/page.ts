@@ -1,6 +1,6 @@
 import type { Model } from "./bridge.ts";
 import { type PageState, stubModel } from "./stub.ts";
-import { PAGE_CLASS } from "./theme.ts";
+import { PAGE_CLASS } from "./traits.ts";
 
 interface Module {
   default: { render(shown: { model: Model; el: Element }): unknown };

@@ -6,6 +6,9 @@ export interface Picture {
   columns: number;
   /** The value at the end of the ramp; what lies beyond is shown as the end. */
   top: number;
+  /** Columns set apart, on a grey ramp of their own that ends at `asideTop`. */
+  aside: ArrayLike<boolean>;
+  asideTop: number;
   signed: boolean;
   /** Leave what lies right of the diagonal empty: a causal model cannot look there. */
   causal: boolean;
@@ -31,8 +34,9 @@ function spans(length: number, cells: number): [Uint16Array, Uint16Array] {
 
 /** Draws a matrix into a box of device pixels. Where cells outnumber pixels, the largest of them shows. */
 export function paint(image: ImageData, picture: Picture, box: Box, shade: Shade): void {
-  const { values, rows, columns, top, signed, causal } = picture;
-  const table = pixels(shade, signed);
+  const { values, rows, columns, top, aside, asideTop, signed, causal } = picture;
+  const table = pixels(shade, signed ? "diverging" : "sequential");
+  const grey = pixels(shade, "aside");
   const end = table.length - 1;
   const out = new Uint32Array(image.data.buffer, image.data.byteOffset, image.width * image.height);
 
@@ -40,7 +44,12 @@ export function paint(image: ImageData, picture: Picture, box: Box, shade: Shade
   for (let row = 0, i = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, i++) {
       if (causal && column > row) continue;
-      colours[i] = table[Math.round(position(values[i] as number, top, signed) * end)] as number;
+      const value = values[i] as number;
+      colours[i] = (
+        aside[column]
+          ? grey[Math.round(position(Math.abs(value), asideTop, false) * end)]
+          : table[Math.round(position(value, top, signed) * end)]
+      ) as number;
     }
   }
 

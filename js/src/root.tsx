@@ -30,6 +30,8 @@ export function Root({ scene, view }: { scene: Scene; view: ViewName }) {
       data-theme={scene.shade.value}
       data-follows={scene.traits.theme.value === "auto" ? "host" : undefined}
       data-layout={layoutFor(width.value)}
+      // JupyterLab takes keys before they get here, unless told not to.
+      data-lm-suppress-shortcuts="true"
     >
       {whole && <Header scene={scene} />}
       <Strip scene={scene} />

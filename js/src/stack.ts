@@ -34,3 +34,8 @@ export function extent(bars: Segment[][]): [number, number] {
   }
   return [low, high];
 }
+
+/** Where a value lies on an axis, in percent of its length. */
+export function percent([low, high]: [number, number]): (value: number) => number {
+  return (value) => ((value - low) / (high - low)) * 100;
+}

@@ -1,9 +1,6 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Shade } from "./colour.ts";
-import type { Theme } from "./traits.ts";
-
-/** Set on the exported page's root, which paints itself in the theme and so cannot be asked for it. */
-export const PAGE_CLASS = "prosect-page";
+import { PAGE_CLASS, type Theme } from "./traits.ts";
 
 /** Whether the nearest painted background behind an element is dark, or nothing if none is painted. */
 function behind(element: Element): Shade | undefined {

@@ -51,6 +51,9 @@ export interface PackedSpec extends Spec {
 }
 
 export type Bytes = ArrayBuffer | ArrayBufferView;
+/** Set on the exported page's root, which paints itself in the theme and so cannot be asked for it. */
+export const PAGE_CLASS = "prosect-page";
+
 export type Theme = "auto" | "light" | "dark";
 
 /** The names of the traits that go both ways. */

@@ -13,6 +13,9 @@ interface Shown {
   signal?: AbortSignal;
 }
 
+/** Keys that act in a view. Hosts bind some of them to their cells. */
+const OWN_KEYS = /^(Arrow|Enter$| $|Home$|End$)/;
+
 interface Begun {
   model: Model;
   element: Element;
@@ -34,6 +37,13 @@ function render({ model, el, signal }: Shown): () => void {
     mount(null, el);
   };
   signal?.addEventListener("abort", cleanup, { once: true });
+  el.addEventListener(
+    "keydown",
+    (event) => {
+      if (OWN_KEYS.test(event.key)) event.stopPropagation();
+    },
+    { signal: end.signal },
+  );
   mount(
     <Boundary>
       <Start model={model} element={el} end={end.signal} />

@@ -17,8 +17,8 @@ const GAP = { row: 14, column: 17 };
 export function Axis({ scene, side, cell, row }: Props) {
   const { traits, selection } = scene;
   const tokens = traits.tokens.value;
-  const target = traits.target.value;
-  const source = traits.source.value;
+  const target = scene.target.value;
+  const source = scene.source.value;
   const shown = thinned(
     tokens.length,
     cell,
@@ -46,6 +46,7 @@ export function Axis({ scene, side, cell, row }: Props) {
             data-special={tokens[token]?.special || undefined}
             data-pinned={token === target || undefined}
             data-lit={token === source || undefined}
+            data-hovered={(side === "row" && token === row) || undefined}
             data-over={(crowded && selected) || undefined}
             title={tooltip(scene, token)}
             style={{ [side === "row" ? "top" : "left"]: `${(token + 0.5) * cell}px` }}

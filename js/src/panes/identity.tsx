@@ -3,6 +3,10 @@ import { useMemo } from "preact/hooks";
 import { type Cell, moved } from "../cursor.ts";
 import { nameOf, type Scene } from "../scene.ts";
 
+/** The width of a cell, in pixels; longer texts scroll. */
+const NARROWEST = 3;
+const WIDEST = 28;
+
 interface Props {
   scene: Scene;
   recovered: Uint8Array;
@@ -38,7 +42,6 @@ export function Identity({ scene, recovered, layers }: Props) {
     else if (event.key === "Enter" || event.key === " ") choose(at);
     else return;
     event.preventDefault();
-    event.stopPropagation();
   };
 
   // Thousands of cells: made once, not again for every move of the pointer.
@@ -68,10 +71,14 @@ export function Identity({ scene, recovered, layers }: Props) {
   );
 
   const at = cursor.value;
-  const lit = traits.source.value;
+  const lit = scene.source.value;
   return (
     <>
-      <div class="prosect-identity">
+      <div
+        class="prosect-identity"
+        data-dense={layers > 16 || undefined}
+        data-fine={n > 60 || undefined}
+      >
         <div class="prosect-identity-side">
           {rows.map((row) => (
             <span
@@ -86,6 +93,7 @@ export function Identity({ scene, recovered, layers }: Props) {
         <div
           class="prosect-identity-grid"
           role="application"
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move over the cells
           tabIndex={0}
           aria-label={`Recovered tokens, ${layers} layers by ${n} tokens. Arrow keys move, Enter pins.`}
           onPointerOver={(event) => {
@@ -100,7 +108,10 @@ export function Identity({ scene, recovered, layers }: Props) {
             if (cell) choose(cell);
           }}
         >
-          <div class="prosect-identity-rows">
+          <div
+            class="prosect-identity-rows"
+            style={{ minWidth: `${n * NARROWEST}px`, maxWidth: `${n * WIDEST}px` }}
+          >
             {rows.map((row) => (
               <div
                 class="prosect-identity-row"
@@ -110,7 +121,7 @@ export function Identity({ scene, recovered, layers }: Props) {
                 {cells[row]}
               </div>
             ))}
-            {lit >= 0 && lit < n && (
+            {lit >= 0 && (
               <span
                 class="prosect-identity-lit"
                 style={{ left: `${(lit / n) * 100}%`, width: `${100 / n}%` }}
@@ -128,12 +139,12 @@ export function Identity({ scene, recovered, layers }: Props) {
       </div>
       <p class="prosect-caption prosect-muted">
         {at ? (
-          <bdi>
-            {nameOf(scene, at.column)} is{" "}
+          <>
+            <bdi>{nameOf(scene, at.column)}</bdi> is{" "}
             {recovered[at.row * n + at.column] ? "recovered" : "not recovered"} at layer {at.row}.
-          </bdi>
+          </>
         ) : (
-          `Filled: nearest to its own input, of ${n} ${n === 1 ? "token" : "tokens"}. Click to follow one.`
+          "Filled: still nearest to its own input embedding. Click one to follow it."
         )}
       </p>
     </>

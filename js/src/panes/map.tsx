@@ -14,7 +14,9 @@ import { Steppers } from "./steppers.tsx";
 
 const LARGEST_CELL = 28;
 const LONGEST_LABEL = 92;
-const LARGEST_SIDE = 620;
+/** How far the last slanted label leans out of its column. */
+const LEAN = 10;
+const LARGEST_SIDE = 720;
 
 /** The side of one cell: whole pixels while they suffice, and never so large that a short text shouts. */
 export function cellSize(available: number, n: number): number {
@@ -24,13 +26,12 @@ export function cellSize(available: number, n: number): number {
 
 /** Lines over the matrix that say where the reader is. The matrix itself is not drawn again for them. */
 function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell | undefined }) {
-  const { target, source } = scene.traits;
-  const n = scene.traits.tokens.value.length;
+  const { target, source } = scene;
   const row = (index: number) => ({ top: `${index * size}px`, height: `${size}px` });
   return (
     <>
       {at && <span class="prosect-cross" style={row(at.row)} />}
-      {target.value >= 0 && target.value < n && (
+      {target.value >= 0 && (
         <span
           class="prosect-pinned-row"
           data-testid="pinned-row"
@@ -38,7 +39,7 @@ function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell |
           style={row(target.value)}
         />
       )}
-      {source.value >= 0 && source.value < n && (
+      {source.value >= 0 && (
         <span
           class="prosect-lit-column"
           data-testid="lit-column"
@@ -64,7 +65,7 @@ function Matrix({ scene }: { scene: Scene }) {
     ),
   );
   const gutter = useComputed(() => Math.ceil(longest.value) + 12);
-  const size = useComputed(() => cellSize(width.value - gutter.value, n.value));
+  const size = useComputed(() => cellSize(width.value - gutter.value - LEAN, n.value));
   const side = useComputed(() => size.value * n.value);
 
   const canvas = useCanvas(
@@ -77,7 +78,7 @@ function Matrix({ scene }: { scene: Scene }) {
         values: open.value.values,
         rows: open.value.n,
         columns: open.value.n,
-        top: maps.scale.value.top,
+        ...maps.scale.value,
         signed: maps.kind.value?.signed ?? false,
         causal: traits.about.value.causal,
       };
@@ -97,8 +98,8 @@ function Matrix({ scene }: { scene: Scene }) {
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const start = {
-      row: Math.max(0, traits.target.peek()),
-      column: Math.max(0, traits.source.peek()),
+      row: Math.max(0, scene.target.peek()),
+      column: Math.max(0, scene.source.peek()),
     };
     const at = cell.peek();
     if (event.key === "Enter" || event.key === " ") {
@@ -109,7 +110,6 @@ function Matrix({ scene }: { scene: Scene }) {
       point(next);
     }
     event.preventDefault();
-    event.stopPropagation();
   };
 
   const open = maps.open.value;
@@ -123,22 +123,19 @@ function Matrix({ scene }: { scene: Scene }) {
           width: px(side.value),
           height: px(side.value),
           marginLeft: px(gutter.value),
+          // Labels taller than their cells stand out above the first row.
+          marginTop: px(Math.max(0, (15 - size.value) / 2)),
           // Slanted labels hang this deep.
           marginBottom: px(longest.value * 0.77 + 18),
           "--prosect-gutter": px(gutter.value),
           "--prosect-longest": px(longest.value),
         }}
       >
-        <canvas
-          ref={canvas}
-          class="prosect-canvas"
-          data-testid="map-canvas"
-          data-cell={size.value}
-          data-left="0"
-          data-top="0"
-          style={{ width: px(side.value), height: px(side.value) }}
-          tabIndex={0}
+        <div
+          class="prosect-hand"
           role="application"
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move over the cells
+          tabIndex={0}
           aria-label={`Map of ${n.value} by ${n.value} tokens, targets down, sources across. Arrow keys move, Enter pins.`}
           onPointerMove={(event) => point(under(event, size.value, n.value, n.value))}
           onPointerLeave={leave}
@@ -148,7 +145,17 @@ function Matrix({ scene }: { scene: Scene }) {
             const { row, column } = under(event, size.value, n.value, n.value);
             selection.toggleCell(row, column);
           }}
-        />
+        >
+          <canvas
+            ref={canvas}
+            class="prosect-canvas"
+            data-testid="map-canvas"
+            data-cell={size.value}
+            data-left="0"
+            data-top="0"
+            style={{ width: px(side.value), height: px(side.value) }}
+          />
+        </div>
         <Crosshair scene={scene} size={size.value} at={cell.value} />
         <Axis scene={scene} side="row" cell={size.value} row={cell.value?.row ?? -1} />
         <Axis scene={scene} side="column" cell={size.value} row={-1} />

@@ -1,7 +1,9 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import type { Loaded } from "../arrays.ts";
 import { useWidth } from "../canvas.ts";
 import { share } from "../format.ts";
+import { labelWidth } from "../measure.ts";
 import { nameOf, type Scene } from "../scene.ts";
 import { Identity } from "./identity.tsx";
 import { Pane } from "./pane.tsx";
@@ -15,7 +17,9 @@ const METRICS = [
 
 type Metric = (typeof METRICS)[number]["name"];
 
-const CHIP = 92;
+/** A chip holds its label, within reason, and its score. */
+const NARROWEST = 84;
+const WIDEST = 132;
 
 interface Found {
   ids: Uint16Array;
@@ -58,8 +62,8 @@ function Chip({
   score: number;
   own: boolean;
 }) {
-  const { traits, selection } = scene;
-  const lit = useComputed(() => traits.source.value === token);
+  const { selection } = scene;
+  const lit = useComputed(() => scene.source.value === token);
   return (
     <button
       type="button"
@@ -88,7 +92,11 @@ function Path({ scene, found, target }: { scene: Scene; found: Found; target: nu
   const { layer } = scene.traits;
   const [box, width] = useWidth(300);
   const { ids, scores, recovered, layers, n, k } = found;
-  const count = Math.max(1, Math.min(k, Math.floor((width.value - 24) / CHIP)));
+  const chip = useMemo(() => {
+    const names = scene.traits.tokens.value.map((_, token) => labelWidth(nameOf(scene, token)));
+    return Math.min(WIDEST, Math.max(NARROWEST, ...names.map((name) => name + 50)));
+  }, [scene, scene.traits.tokens.value]);
+  const count = Math.max(1, Math.min(k, Math.floor((width.value - 24) / chip)));
   const rows = Array.from({ length: layers }, (_, row) => row);
   const kept = rows.filter((row) => recovered[row * n + target]).length;
   return (
@@ -164,9 +172,8 @@ function MetricSwitch({ metric }: { metric: Signal<Metric> }) {
 export function NeighborsPane({ scene }: { scene: Scene }) {
   const metric = useSignal<Metric>("cosine");
   const found = useComputed(() => find(scene, metric.value));
-  const target = scene.traits.target.value;
-  const n = scene.traits.tokens.value.length;
-  const one = target >= 0 && target < n;
+  const target = scene.target.value;
+  const one = target >= 0;
   const loaded = found.value;
   return (
     <Pane

@@ -9,11 +9,13 @@ import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
 
 const LEFT = 24;
+/** Room for the frame around the last head. */
+const RIGHT = 4;
 const TALLEST = 520;
 
 /** The side of one thumbnail's cell, so that many layers and many heads still fit. */
 function thumbnailSize(width: number, layers: number, heads: number): number {
-  const across = Math.floor((width - LEFT) / Math.max(1, heads));
+  const across = Math.floor((width - LEFT - RIGHT) / Math.max(1, heads));
   const down = Math.floor(TALLEST / Math.max(1, layers));
   return Math.max(7, Math.min(26, across, Math.max(12, down)));
 }
@@ -52,12 +54,12 @@ export function Overview({ scene }: { scene: Scene }) {
         for (let column = 0; column < maps.heads.value; column++) {
           const loaded = maps.thumbnail(row, column);
           if (loaded.state !== "ready") continue;
-          const { values, size: n, top } = loaded.value;
+          const { values, size: n, scale } = loaded.value;
           const picture = {
             values,
             rows: n,
             columns: n,
-            top,
+            ...scale,
             signed: maps.kind.value?.signed ?? false,
             causal: about.value.causal,
           };
@@ -86,7 +88,10 @@ export function Overview({ scene }: { scene: Scene }) {
       cursor.value = next;
     }
     event.preventDefault();
-    event.stopPropagation();
+  };
+
+  const leave = () => {
+    cursor.value = undefined;
   };
 
   const heads = maps.heads.value;
@@ -109,10 +114,10 @@ export function Overview({ scene }: { scene: Scene }) {
           }}
         >
           <div class="prosect-head-numbers" aria-hidden="true">
-            {thinned(heads, size.value, 16, [head.value]).map((index) => (
+            {thinned(heads, size.value, heads > 9 ? 18 : 11, [head.value]).map((index) => (
               <span
                 key={index}
-                data-open={index === head.value || undefined}
+                data-open={(layer.value >= 0 && index === head.value) || undefined}
                 style={{ left: px((index + 0.5) * size.value) }}
               >
                 {ordinal(index)}
@@ -120,7 +125,7 @@ export function Overview({ scene }: { scene: Scene }) {
             ))}
           </div>
           <div class="prosect-layer-numbers">
-            {thinned(layers.value, size.value, 14, [layer.value]).map((index) => (
+            {thinned(layers.value, size.value, 12, [layer.value]).map((index) => (
               <button
                 key={index}
                 type="button"
@@ -138,32 +143,31 @@ export function Overview({ scene }: { scene: Scene }) {
               </button>
             ))}
           </div>
-          <canvas
-            ref={canvas}
-            class="prosect-canvas"
-            data-testid="overview-canvas"
-            data-cell={size.value}
-            data-left="0"
-            data-top="0"
-            style={{ width: px(heads * size.value), height: px(layers.value * size.value) }}
-            tabIndex={0}
+          <div
+            class="prosect-hand"
             role="application"
-            aria-label={`Overview of ${layers.value} layers by ${heads} heads. Arrow keys move, Enter opens. ${
-              at ? `Layer ${ordinal(at.row)}, head ${ordinal(at.column)}.` : ""
-            }`}
+            // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move over the heads
+            tabIndex={0}
+            aria-label={`Overview of ${layers.value} layers by ${heads} heads. Arrow keys move, Enter opens.`}
             onPointerMove={(event) => {
               const next = under(event, size.value, layers.value, heads);
               if (next.row !== at?.row || next.column !== at?.column) cursor.value = next;
             }}
-            onPointerLeave={() => {
-              cursor.value = undefined;
-            }}
-            onBlur={() => {
-              cursor.value = undefined;
-            }}
+            onPointerLeave={leave}
+            onBlur={leave}
             onKeyDown={onKeyDown}
             onClick={(event) => openCell(under(event, size.value, layers.value, heads))}
-          />
+          >
+            <canvas
+              ref={canvas}
+              class="prosect-canvas"
+              data-testid="overview-canvas"
+              data-cell={size.value}
+              data-left="0"
+              data-top="0"
+              style={{ width: px(heads * size.value), height: px(layers.value * size.value) }}
+            />
+          </div>
           {layer.value >= 0 && head.value < 0 && (
             <span
               class="prosect-frame prosect-frame-open"
@@ -188,26 +192,26 @@ export function Overview({ scene }: { scene: Scene }) {
   );
 }
 
+/** Which head is open or under the pointer, in words, and the way to all of them. */
 function Caption({ scene, at }: { scene: Scene; at: Cell | undefined }) {
   const { layer, head } = scene.traits;
   const perHead = scene.maps.kind.value?.per_head !== false;
   const name = (row: number, column: number) =>
     perHead ? `Layer ${ordinal(row)}, head ${ordinal(column)}` : `Layer ${ordinal(row)}`;
-  if (at)
-    return <p class="prosect-caption prosect-muted">{name(at.row, at.column)}: click to open.</p>;
-  if (layer.value < 0) {
-    return <p class="prosect-caption prosect-muted">The embeddings are chosen: no head is open.</p>;
-  }
+  const open = () => {
+    if (layer.value < 0) return "No head is open.";
+    if (perHead && head.value < 0) return `Layer ${ordinal(layer.value)}, mean over heads.`;
+    return `${name(layer.value, head.value)} is open.`;
+  };
   return (
-    <p class="prosect-caption prosect-muted">
-      {head.value < 0 && perHead
-        ? `Layer ${ordinal(layer.value)}, the mean over its heads, is open.`
-        : `${name(layer.value, head.value)} is open.`}{" "}
-      {perHead && head.value >= 0 && (
+    <p class="prosect-caption prosect-muted" data-testid="overview-caption">
+      {at ? `${name(at.row, at.column)}: click to open.` : open()}{" "}
+      {perHead && layer.value >= 0 && head.value >= 0 && (
         <button
           type="button"
           class="prosect-link"
           data-testid="all-heads"
+          title="The mean over all heads of this layer"
           onClick={() => scene.selection.open(layer.peek(), -1)}
         >
           all heads

@@ -3,23 +3,21 @@ import { value } from "../format.ts";
 import { rank } from "../matrix.ts";
 import { nameOf, type Scene } from "../scene.ts";
 
-/** One cell in words: both tokens, the value, and its rank among the sources of that target. */
-export function cellText(scene: Scene, { row, column }: Cell): string {
-  const { about } = scene.traits;
+/** A cell's value, and its rank among the sources that its target can see. */
+function reading(scene: Scene, { row, column }: Cell): string {
   const open = scene.maps.open.value;
   if (open.state !== "ready") return "";
-  const pair = `${nameOf(scene, row)} → ${nameOf(scene, column)}`;
-  const { causal } = about.value;
-  if (causal && column > row) return `${pair}  not seen: the model looks only back`;
+  const { causal } = scene.traits.about.value;
+  if (causal && column > row) return "not seen: the model only looks back";
   const { n, values } = open.value;
   const width = causal ? row + 1 : n;
   const here = values[row * n + column] as number;
-  return `${pair}  ${value(here)} · rank ${rank(open.value, row, column, width)} of ${width}`;
+  return `${value(here)} · rank ${rank(open.value, row, column, width)} of ${width}`;
 }
 
 /** The cell under the pointer, else the selected one, else how to get one. */
 export function Readout({ scene, cell }: { scene: Scene; cell: Cell | undefined }) {
-  const { target, source } = scene.traits;
+  const { target, source } = scene;
   const selected =
     target.value >= 0 && source.value >= 0
       ? { row: target.value, column: source.value }
@@ -28,7 +26,11 @@ export function Readout({ scene, cell }: { scene: Scene; cell: Cell | undefined 
   return (
     <p class="prosect-readout" data-testid="readout" aria-live="polite">
       {at ? (
-        <bdi>{cellText(scene, at)}</bdi>
+        <>
+          <bdi>{nameOf(scene, at.row)}</bdi> → <bdi>{nameOf(scene, at.column)}</bdi>
+          {"  "}
+          {reading(scene, at)}
+        </>
       ) : (
         <span class="prosect-muted">Point at a cell for its value; click to pin it.</span>
       )}

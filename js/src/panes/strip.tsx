@@ -6,8 +6,8 @@ import { TokenName, tooltip } from "./token.tsx";
 
 function StripToken({ scene, token, stop }: { scene: Scene; token: number; stop: boolean }) {
   const { traits, selection } = scene;
-  const pinned = useComputed(() => traits.target.value === token);
-  const lit = useComputed(() => traits.source.value === token);
+  const pinned = useComputed(() => scene.target.value === token);
+  const lit = useComputed(() => scene.source.value === token);
   return (
     <button
       type="button"
@@ -35,14 +35,14 @@ export function Strip({ scene }: { scene: Scene }) {
   const { traits, selection } = scene;
   const ref = useRef<HTMLDivElement>(null);
   // One tab stop for the whole strip; arrows move within.
-  const stop = useSignal(Math.max(0, traits.target.peek()));
+  const stop = useSignal(Math.max(0, scene.target.peek()));
 
   const at = (token: number) =>
     ref.current?.querySelector<HTMLElement>(`[data-token="${token}"]`) ?? undefined;
 
   // A token pinned elsewhere comes into view inside the strip; the page itself must not move.
   useSignalEffect(() => {
-    const button = at(traits.target.value);
+    const button = at(scene.target.value);
     const strip = ref.current;
     if (!button || !strip || strip.scrollHeight <= strip.clientHeight) return;
     const above = button.offsetTop - strip.offsetTop - strip.scrollTop;
@@ -62,7 +62,6 @@ export function Strip({ scene }: { scene: Scene }) {
     const next = steps[event.key];
     if (next === undefined) return;
     event.preventDefault();
-    event.stopPropagation();
     stop.value = Math.min(last, Math.max(0, next));
     at(stop.peek())?.focus();
   };

@@ -1,10 +1,9 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
-import { scaleLinear } from "d3-scale";
 import type { Loaded } from "../arrays.ts";
 import { ordinal, share } from "../format.ts";
 import { mean } from "../matrix.ts";
 import { nameOf, type Scene } from "../scene.ts";
-import { extent, stack } from "../stack.ts";
+import { extent, percent, stack } from "../stack.ts";
 import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
 
@@ -36,7 +35,7 @@ interface BarProps {
 
 function Bar({ scene, row, values, shown, domain, hovered }: BarProps) {
   const { layer, terms } = scene.traits;
-  const at = scaleLinear().domain(domain).range([0, 100]);
+  const at = percent(domain);
   const numbers = values.map((v, i) => `${terms.value[i]?.label} ${share(v)}`).join(", ");
   const current = layer.value === row - 1;
   return (
@@ -135,7 +134,7 @@ export function TermsPane({ scene }: { scene: Scene }) {
   const shown = useSignal<boolean[]>([]);
   // A pinned token stays; without one, the bars follow the pointer.
   const token = useComputed(() =>
-    traits.target.value >= 0 ? traits.target.value : traits.source.value,
+    scene.target.value >= 0 ? scene.target.value : scene.source.value,
   );
   const loaded = useComputed<Loaded<number[][]>>(() => {
     const found = arrays.get("importance");
@@ -164,10 +163,10 @@ export function TermsPane({ scene }: { scene: Scene }) {
   }
   const rows = loaded.value.value;
   const domain = extent(rows.map((values) => stack(values, shown.value)));
-  const at = scaleLinear().domain(domain).range([0, 100]);
+  const at = percent(domain);
   const read = hovered.value >= 0 ? hovered.value : traits.layer.value + 1;
   return (
-    <Pane name="terms" title={title} detail="importance by layer">
+    <Pane name="terms" title={title} detail={token.value >= 0 ? "importance by layer" : "by layer"}>
       <div
         class="prosect-bars"
         data-dense={rows.length > 16 || undefined}
@@ -177,7 +176,6 @@ export function TermsPane({ scene }: { scene: Scene }) {
       >
         {rows.map((values, row) => (
           <Bar
-            // biome-ignore lint/suspicious/noArrayIndexKey: a layer is its index
             key={row}
             scene={scene}
             row={row}
