@@ -1,4 +1,4 @@
-"""The colours of the four terms, the same in every widget and figure.
+"""The colours of the terms, the same in every widget and figure.
 
 Chosen to be told apart by colour-blind readers; the front end has the same in its style sheet, with
 lighter ones for dark themes.
@@ -9,4 +9,5 @@ TERM_COLOURS = {
     "attention": "#e08214",
     "feed_forward": "#2a9d74",
     "bias": "#9aa0a6",
+    "source": "#8f5fb0",
 }

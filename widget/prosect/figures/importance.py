@@ -9,7 +9,6 @@ import traitlets
 from bqplot import Axis, Bars, LinearScale, OrdinalScale
 from bqplot.figure import Figure
 
-from prosect.anatomy.vocabulary import TERMS
 from prosect.colours import TERM_COLOURS
 from prosect.trace import Trace
 
@@ -24,7 +23,8 @@ class ImportanceFigure(Figure):
     layer = traitlets.Int(-1)
 
     def __init__(self, trace: Trace, **options: Any) -> None:
-        mean = trace.terms().importance().mean(-1).cpu().numpy()  # [term, layer+1]
+        terms = trace.terms()
+        mean = terms.importance().mean(-1).cpu().numpy()  # [term, layer+1]
         rows = np.arange(mean.shape[1])
         scales = {"x": OrdinalScale(), "y": LinearScale()}
         self._bars = Bars(
@@ -32,8 +32,8 @@ class ImportanceFigure(Figure):
             y=mean,
             scales=scales,
             type="stacked",
-            colors=[TERM_COLOURS[term] for term in TERMS],
-            labels=[term.replace("_", "-") for term in TERMS],
+            colors=[TERM_COLOURS[term] for term in terms.names],
+            labels=[term.replace("_", "-") for term in terms.names],
             display_legend=True,
             padding=0.15,
             selected=[0],

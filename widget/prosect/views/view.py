@@ -11,7 +11,6 @@ import anywidget
 import traitlets
 
 from prosect import frontend, page
-from prosect.anatomy.vocabulary import TERMS
 from prosect.engines import maps
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
@@ -96,7 +95,7 @@ class View(anywidget.AnyWidget):
             _tokens=_tokens_of(trace),
             _about=_about(trace),
             _kinds=[vars(kind) for kind in maps.KINDS.values()],
-            _terms=[{"name": name, "label": name.replace("_", "-")} for name in TERMS],
+            _terms=[{"name": t, "label": t.replace("_", "-")} for t in trace.anatomy.terms],
             _arrays=manifest,
             _data=data,
             _remote=later,
@@ -181,15 +180,16 @@ def _tokens_of(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _about(trace: Trace) -> dict[str, Any]:
-    anatomy, hidden = trace.trace.anatomy, trace.hidden
-    error = trace.terms().error
+    error, dtype = trace.terms().error, trace.lens.model.dtype
+    used = str(trace.hidden.dtype).removeprefix("torch.")
+    own = str(dtype).removeprefix("torch.")
     return {
         "model": trace.lens.name,
-        "layers": len(anatomy.blocks),
-        "heads": anatomy.heads,
+        "layers": len(trace.anatomy.blocks),
+        "heads": trace.anatomy.heads,
         "tokens": len(trace.tokens),
-        "dtype": str(hidden.dtype).removeprefix("torch."),
+        "dtype": own if own == used else f"{own}, analysed in {used}",
         "certificate": error,
-        "holds": error <= TOLERANCES[trace.lens.model.dtype],
-        "causal": anatomy.causal,
+        "holds": error <= TOLERANCES[dtype],
+        "causal": trace.anatomy.causal,
     }
