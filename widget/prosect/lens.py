@@ -130,7 +130,9 @@ class Lens:
         batch: list[tuple[str, str | None]] = []
         first = 0
         for item in bar:
-            batch.append((item, None) if isinstance(item, str) else _as_pair(item, first + len(batch)))
+            batch.append(
+                (item, None) if isinstance(item, str) else _as_pair(item, first + len(batch))
+            )
             if len(batch) == batch_size:
                 yield from self._trace_batch(batch, first)
                 first += len(batch)

@@ -40,7 +40,9 @@ def _attend(
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value
-    scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = (
+        query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if attention_mask is not None:

@@ -85,9 +85,7 @@ class Pieces:
         )
 
     @classmethod
-    def found(
-        cls, ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerBase
-    ) -> Pieces:
+    def found(cls, ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerBase) -> Pieces:
         """Find the tokens of a tokenizer without offsets in the text, in order.
 
         A token that is not found as it is written (normalised, unknown) has no span.

@@ -43,7 +43,7 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention
     attention = Attention(own, Dense(own.value), Dense(own.dense), heads, heads)
-    feed_forward = FeedForward(Dense(layer.ffn_output))
+    feed_forward = FeedForward(Dense(layer.ffn), layer.activation, Dense(layer.ffn_output))
     return Block(
         layer,
         (attention, Norm(own.LayerNorm), feed_forward, Norm(layer.full_layer_layer_norm)),

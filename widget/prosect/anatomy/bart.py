@@ -57,7 +57,7 @@ def _block(layer: Any, heads: int) -> Block:
             _attention(layer.self_attn, heads, "attention"),
             Norm(layer.self_attn_layer_norm),
             *source,
-            FeedForward(Dense(layer.fc2)),
+            FeedForward(Dense(layer.fc1), layer.activation_fn, Dense(layer.fc2)),
             Norm(layer.final_layer_norm),
         ),
     )

@@ -47,10 +47,16 @@ def embeddings(module: Any) -> tuple[Embedding, ...]:
     return tuple(found)
 
 
+def feed_forward_of(layer: Any) -> FeedForward:
+    """The feed-forward of a layer with BERT's names."""
+    inner = layer.intermediate
+    return FeedForward(Dense(inner.dense), inner.intermediate_act_fn, Dense(layer.output.dense))
+
+
 def _block(layer: Any, heads: int) -> Block:
     own, written = layer.attention.self, layer.attention.output
     attention = Attention(own, Dense(own.value), Dense(written.dense), heads, heads)
-    feed_forward = FeedForward(Dense(layer.output.dense))
+    feed_forward = feed_forward_of(layer)
     return Block(
         layer, (attention, Norm(written.LayerNorm), feed_forward, Norm(layer.output.LayerNorm))
     )

@@ -44,7 +44,7 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own = layer.self_attention
+    own, mlp = layer.self_attention, layer.mlp
     attention = Attention(
         own,
         Dense(own.query_key_value, interleaved_value(heads, own.head_dim)),
@@ -55,6 +55,9 @@ def _block(layer: Any, heads: int) -> Block:
         registry=False,
     )
     feed_forward = FeedForward(
-        Dense(layer.mlp.dense_4h_to_h), before=Norm(layer.post_attention_layernorm)
+        Dense(mlp.dense_h_to_4h),
+        mlp.gelu_impl,
+        Dense(mlp.dense_4h_to_h),
+        before=Norm(layer.post_attention_layernorm),
     )
     return Block(layer, (attention, feed_forward))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from prosect.anatomy import bert
-from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, FeedForward, Norm, Projection
+from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, Norm, Projection
 from prosect.errors import UnsupportedModelError
 
 
@@ -40,7 +40,7 @@ def _block(layer: Any, heads: int) -> Block:
     own, written = layer.attention.self, layer.attention.output
     value, output = Dense(own.value_proj), Dense(written.dense)
     attention = Attention(own, value, output, heads, heads, registry=False)
-    feed_forward = FeedForward(Dense(layer.output.dense))
+    feed_forward = bert.feed_forward_of(layer)
     return Block(
         layer, (attention, Norm(written.LayerNorm), feed_forward, Norm(layer.output.LayerNorm))
     )

@@ -32,7 +32,7 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention
     attention = Attention(own, Dense(own.v_lin), Dense(own.out_lin), heads, heads)
-    feed_forward = FeedForward(Dense(layer.ffn.lin2))
+    feed_forward = FeedForward(Dense(layer.ffn.lin1), layer.ffn.activation, Dense(layer.ffn.lin2))
     return Block(
         layer,
         (attention, Norm(layer.sa_layer_norm), feed_forward, Norm(layer.output_layer_norm)),

@@ -10,19 +10,15 @@ from prosect.anatomy.vocabulary import (
     Attention,
     Block,
     Dense,
-    FeedForward,
     Norm,
 )
-
 
 FAMILIES = {"gemma2": "Gemma 2", "gemma3_text": "Gemma 3"}
 
 
 def anatomy(base: Any) -> Anatomy:
     """Describe Gemma 2 and the text model of Gemma 3."""
-    return llama.decoder(
-        base, family=FAMILIES[base.config.model_type], block=_block, norm=_norm
-    )
+    return llama.decoder(base, family=FAMILIES[base.config.model_type], block=_block, norm=_norm)
 
 
 def _norm(module: Any) -> Norm:
@@ -40,8 +36,8 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         before=_norm(layer.input_layernorm),
         after=_norm(layer.post_attention_layernorm),
     )
-    feed_forward = FeedForward(
-        Dense(layer.mlp.down_proj),
+    feed_forward = llama.gated(
+        layer.mlp,
         before=_norm(layer.pre_feedforward_layernorm),
         after=_norm(layer.post_feedforward_layernorm),
     )

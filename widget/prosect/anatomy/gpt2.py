@@ -31,8 +31,8 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own, d = layer.attn, layer.attn.embed_dim
+    own, mlp, d = layer.attn, layer.mlp, layer.attn.embed_dim
     value = Dense(own.c_attn, slice(2 * d, 3 * d))
     attention = Attention(own, value, Dense(own.c_proj), heads, heads, before=Norm(layer.ln_1))
-    feed_forward = FeedForward(Dense(layer.mlp.c_proj), before=Norm(layer.ln_2))
+    feed_forward = FeedForward(Dense(mlp.c_fc), mlp.act, Dense(mlp.c_proj), before=Norm(layer.ln_2))
     return Block(layer, (attention, feed_forward))

@@ -31,7 +31,7 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own = layer.attn.attention
+    own, mlp = layer.attn.attention, layer.mlp
     attention = Attention(
         own,
         Dense(own.v_proj),
@@ -41,5 +41,5 @@ def _block(layer: Any, heads: int) -> Block:
         before=Norm(layer.ln_1),
         registry=False,
     )
-    feed_forward = FeedForward(Dense(layer.mlp.c_proj), before=Norm(layer.ln_2))
+    feed_forward = FeedForward(Dense(mlp.c_fc), mlp.act, Dense(mlp.c_proj), before=Norm(layer.ln_2))
     return Block(layer, (attention, feed_forward))

@@ -32,7 +32,7 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own = layer.attention
+    own, mlp = layer.attention, layer.mlp
     attention = Attention(
         own,
         Dense(own.query_key_value, interleaved_value(heads, own.head_size)),
@@ -42,6 +42,9 @@ def _block(layer: Any, heads: int) -> Block:
         before=Norm(layer.input_layernorm),
     )
     feed_forward = FeedForward(
-        Dense(layer.mlp.dense_4h_to_h), before=Norm(layer.post_attention_layernorm)
+        Dense(mlp.dense_h_to_4h),
+        mlp.act,
+        Dense(mlp.dense_4h_to_h),
+        before=Norm(layer.post_attention_layernorm),
     )
     return Block(layer, (attention, feed_forward))

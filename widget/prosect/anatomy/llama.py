@@ -14,7 +14,6 @@ from prosect.anatomy.vocabulary import (
     Norm,
 )
 
-
 FAMILIES = {
     "llama": "LLaMA",
     "mistral": "Mistral",
@@ -50,6 +49,13 @@ def rms(module: Any) -> Norm:
     return Norm(module, "rms")
 
 
+def gated(mlp: Any, **norms: Norm) -> FeedForward:
+    """The gated feed-forward with LLaMA's names."""
+    return FeedForward(
+        Dense(mlp.gate_proj), mlp.act_fn, Dense(mlp.down_proj), gate=Dense(mlp.up_proj), **norms
+    )
+
+
 def _block(layer: Any, heads: int, kv_heads: int) -> Block:
     own = layer.self_attn
     attention = Attention(
@@ -60,7 +66,5 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         kv_heads,
         before=rms(layer.input_layernorm),
     )
-    feed_forward = FeedForward(
-        Dense(layer.mlp.down_proj), before=rms(layer.post_attention_layernorm)
-    )
+    feed_forward = gated(layer.mlp, before=rms(layer.post_attention_layernorm))
     return Block(layer, (attention, feed_forward))

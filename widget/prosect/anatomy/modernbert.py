@@ -32,9 +32,12 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own = layer.attn
+    own, mlp = layer.attn, layer.mlp
+    d_ff = mlp.Wo.in_features
     d = heads * own.head_dim
-    first = hasattr(layer.attn_norm, "weight")  # the first layer has none: the embeddings are normed
+    first = hasattr(
+        layer.attn_norm, "weight"
+    )  # the first layer has none: the embeddings are normed
     attention = Attention(
         own,
         Dense(own.Wqkv, slice(2 * d, 3 * d)),
@@ -43,5 +46,11 @@ def _block(layer: Any, heads: int) -> Block:
         heads,
         before=Norm(layer.attn_norm) if first else None,
     )
-    feed_forward = FeedForward(Dense(layer.mlp.Wo), before=Norm(layer.mlp_norm))
+    feed_forward = FeedForward(
+        Dense(mlp.Wi, slice(0, d_ff)),
+        mlp.act,
+        Dense(mlp.Wo),
+        gate=Dense(mlp.Wi, slice(d_ff, 2 * d_ff)),
+        before=Norm(layer.mlp_norm),
+    )
     return Block(layer, (attention, feed_forward))

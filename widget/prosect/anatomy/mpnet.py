@@ -10,7 +10,6 @@ from prosect.anatomy.vocabulary import (
     Attention,
     Block,
     Dense,
-    FeedForward,
     Norm,
 )
 
@@ -32,6 +31,6 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention.attn
     attention = Attention(own, Dense(own.v), Dense(own.o), heads, heads, registry=False)
-    feed_forward = FeedForward(Dense(layer.output.dense))
+    feed_forward = bert.feed_forward_of(layer)
     norms = Norm(layer.attention.LayerNorm), Norm(layer.output.LayerNorm)
     return Block(layer, (attention, norms[0], feed_forward, norms[1]))

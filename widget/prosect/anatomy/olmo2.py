@@ -10,7 +10,6 @@ from prosect.anatomy.vocabulary import (
     Attention,
     Block,
     Dense,
-    FeedForward,
 )
 
 
@@ -29,7 +28,5 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         kv_heads,
         after=llama.rms(layer.post_attention_layernorm),
     )
-    feed_forward = FeedForward(
-        Dense(layer.mlp.down_proj), after=llama.rms(layer.post_feedforward_layernorm)
-    )
+    feed_forward = llama.gated(layer.mlp, after=llama.rms(layer.post_feedforward_layernorm))
     return Block(layer, (attention, feed_forward))

@@ -39,9 +39,10 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int, pre: bool) -> Block:
     own = layer.self_attn
     norms = Norm(layer.self_attn_layer_norm), Norm(layer.final_layer_norm)
-    value, output, fc2 = Dense(own.v_proj), Dense(own.out_proj), Dense(layer.fc2)
+    value, output = Dense(own.v_proj), Dense(own.out_proj)
+    feed = Dense(layer.fc1), layer.activation_fn, Dense(layer.fc2)
     if pre:
         attention = Attention(own, value, output, heads, heads, before=norms[0])
-        return Block(layer, (attention, FeedForward(fc2, before=norms[1])))
+        return Block(layer, (attention, FeedForward(*feed, before=norms[1])))
     attention = Attention(own, value, output, heads, heads)
-    return Block(layer, (attention, norms[0], FeedForward(fc2), norms[1]))
+    return Block(layer, (attention, norms[0], FeedForward(*feed), norms[1]))

@@ -33,7 +33,7 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int, kv_heads: int) -> Block:
     own, norm = layer.self_attn, Norm(layer.input_layernorm)
-    attention = Attention(
-        own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm
-    )
-    return Block(layer, (attention, FeedForward(Dense(layer.mlp.fc2), before=norm)))
+    attention = Attention(own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm)
+    mlp = layer.mlp
+    feed_forward = FeedForward(Dense(mlp.fc1), mlp.activation_fn, Dense(mlp.fc2), before=norm)
+    return Block(layer, (attention, feed_forward))

@@ -40,15 +40,22 @@ def _stack(base: Any, family: str) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     first, *cross, last = layer.layer
-    dense = Dense(last.DenseReluDense.wo)
     return Block(
         layer,
         (
             _attention(first.SelfAttention, first.layer_norm, heads, "attention"),
             *(_attention(c.EncDecAttention, c.layer_norm, heads, "source") for c in cross),
-            FeedForward(dense, before=Norm(last.layer_norm, "rms")),
+            _feed_forward(last.DenseReluDense, last.layer_norm),
         ),
     )
+
+
+def _feed_forward(dense: Any, norm: Any) -> FeedForward:
+    before, output = Norm(norm, "rms"), Dense(dense.wo)
+    if hasattr(dense, "wi"):
+        return FeedForward(Dense(dense.wi), dense.act, output, before=before)
+    gate = Dense(dense.wi_1)
+    return FeedForward(Dense(dense.wi_0), dense.act, output, gate=gate, before=before)
 
 
 def _attention(own: Any, norm: Any, heads: int, term: Any) -> Attention:

@@ -7,7 +7,7 @@ modules, not copies: weights are read when they are needed, where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -127,9 +127,22 @@ class Attention:
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A feed-forward sublayer: the neurons' activations, plain or gated, times W_out, plus b_out."""
+    """A feed-forward sublayer: φ(x W_in + b_in) W_out + b_out, gated or not.
 
+    Attributes
+    ----------
+    inner, activation, output
+        W_in and b_in, φ, W_out and b_out.
+    gate
+        The map whose values multiply those of φ, in a gated feed-forward.
+    before, after
+        The norm of its input and the norm of what it writes, where there are such.
+    """
+
+    inner: Dense
+    activation: Callable[[Tensor], Tensor]
     output: Dense
+    gate: Dense | None = None
     before: Norm | None = None
     after: Norm | None = None
     term: Term = "feed_forward"
