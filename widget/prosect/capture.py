@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prosect.anatomy.stream import (
+    Affine,
     Attended,
     Embedded,
     Fed,
@@ -28,6 +29,7 @@ from prosect.anatomy.stream import (
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
+    Dense,
     FeedForward,
     Norm,
     Projection,
@@ -157,8 +159,12 @@ def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
             watched.add((step.dense.module, "input"))
         else:
             watched |= {(step.output.module, "input"), (step.output.module, "output")}
-            if step.after is not None:
-                watched.add((step.after.module, "input"))
+            watched |= {
+                (norm.module, "input") for norm in (step.before, step.after) if norm is not None
+            }
+        if isinstance(step, FeedForward):
+            watched |= {(step.inner.module, "output")}
+            watched |= {(step.gate.module, "output")} if step.gate is not None else set()
         if isinstance(step, Attention):
             watched.add((step.value.module, "output"))
     return watched
@@ -170,6 +176,7 @@ class _Text:
     def __init__(self, seen: _Seen, batch: _Batch, number: int) -> None:
         self._seen, self._batch, self._number = seen, batch, number
         self._calls: dict[object, int] = {}
+        self._prepared: dict[nn.Module, Normed] = {}
 
     @property
     def device(self) -> torch.device:
@@ -194,6 +201,13 @@ class _Text:
         sources = batch.source_lengths if of_source else batch.lengths
         weights = calls[self._count(core)][number, :, : batch.lengths[number], : sources[number]]
         return self._own(weights)
+
+    def prepared(self, norm: Norm, name: str) -> Normed:
+        """The norm of a sublayer's input; parallel sublayers may share one (GPT-J)."""
+        seen = len(self._seen.tensors[norm.module, "input"])
+        if self._calls.get((norm.module, "input"), -1) + 1 < seen:
+            self._prepared[norm.module] = _normed(norm, name, self)
+        return self._prepared[norm.module]
 
     def _count(self, key: object) -> int:
         self._calls[key] = self._calls.get(key, -1) + 1
@@ -296,12 +310,14 @@ def _record(step: Step, where: str, layer: int, text: _Text) -> Normed | Project
         return Projected(f"{where} projection", weight, bias)
     kind = {"attention": "attention", "source": "cross-attention"}.get(step.term, "feed-forward")
     name = f"{where} {kind}"
+    before = None if step.before is None else text.prepared(step.before, f"{name} input norm")
     return Wrote(
         name=name,
         term=step.term,
         layer=layer,
         output=text.next(step.output.module, "output"),
         bias=_lifted(step.bias, text),
+        before=before,
         after=None if step.after is None else _normed(step.after, f"{name} norm", text),
         detail=_detail(step, name, text),
     )
@@ -321,7 +337,17 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
     inner = text.next(step.output.module, "input")
     weight = step.output.weight.detach()
     if isinstance(step, FeedForward):
-        return Fed(inner, weight)
+        u, v = _inner(step, text)
+        return Fed(
+            neurons=inner,
+            weight=weight,
+            bias=_lifted(step.output.bias, text),
+            u=u,
+            inner=_affine(step.inner, text),
+            activation=step.activation,
+            v=v,
+            gate=None if step.gate is None else _affine(step.gate, text),
+        )
     of_source = step.term == "source"
     alpha = text.weights(step.core, of_source=of_source)
     if alpha is None:
@@ -340,6 +366,21 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
         value=value.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1),
         value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
     )
+
+
+def _inner(step: FeedForward, text: _Text) -> tuple[Tensor, Tensor | None]:
+    """What entered the activation, and what the gate multiplied by."""
+    computed = text.next(step.inner.module, "output")
+    u = computed if step.inner.columns is None else computed[:, step.inner.columns]
+    if step.gate is None:
+        return u, None
+    if step.gate.module is not step.inner.module:
+        computed = text.next(step.gate.module, "output")
+    return u, computed if step.gate.columns is None else computed[:, step.gate.columns]
+
+
+def _affine(dense: Dense, text: _Text) -> Affine:
+    return Affine(dense.weight.detach(), _lifted(dense.bias, text))
 
 
 def _lifted(weight: Tensor | None, text: _Text) -> Tensor | None:

@@ -47,4 +47,4 @@ def _block(layer: Any, heads: int) -> Block:
         Dense(mlp.dense_4h_to_h),
         before=Norm(layer.post_attention_layernorm),
     )
-    return Block(layer, (attention, feed_forward))
+    return Block(layer, (attention, feed_forward), layer.use_parallel_residual)

@@ -35,4 +35,4 @@ def _block(layer: Any, heads: int) -> Block:
     attention = Attention(own, Dense(own.v_proj), Dense(own.out_proj), heads, heads, before=norm)
     mlp = layer.mlp
     feed_forward = FeedForward(Dense(mlp.fc_in), mlp.act, Dense(mlp.fc_out), before=norm)
-    return Block(layer, (attention, feed_forward))
+    return Block(layer, (attention, feed_forward), parallel=True)

@@ -36,4 +36,4 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
     attention = Attention(own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm)
     mlp = layer.mlp
     feed_forward = FeedForward(Dense(mlp.fc1), mlp.activation_fn, Dense(mlp.fc2), before=norm)
-    return Block(layer, (attention, feed_forward))
+    return Block(layer, (attention, feed_forward), parallel=True)

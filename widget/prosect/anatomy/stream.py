@@ -6,7 +6,7 @@ equals one of the model's hidden states. Everything is of one text: no batch axi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -46,6 +46,14 @@ class Projected:
 
 
 @dataclass(frozen=True)
+class Affine:
+    """A linear map x W + b, W in the model's own precision."""
+
+    weight: Float[Tensor, "d_in d_out"]
+    bias: Float[Tensor, "d_out"] | None
+
+
+@dataclass(frozen=True)
 class Embedded:
     """The embeddings that were summed, by name."""
 
@@ -68,10 +76,20 @@ class Attended:
 
 @dataclass(frozen=True)
 class Fed:
-    """How a feed-forward came to its output: neurons W_out."""
+    """How a feed-forward came to its output: neurons W_out, neurons = φ(u), or φ(u) ⊙ v if gated.
+
+    u = x W_in + b_in and v = x W_gate + b_gate are what the run computed; the weights are there to
+    push parts of x through.
+    """
 
     neurons: Float[Tensor, "token d_ff"]
     weight: Float[Tensor, "d_ff d"]
+    bias: Float[Tensor, "d"] | None
+    u: Float[Tensor, "token d_ff"]
+    inner: Affine
+    activation: Callable[[Tensor], Tensor]
+    v: Float[Tensor, "token d_ff"] | None
+    gate: Affine | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +104,8 @@ class Wrote:
         What the sublayer computed, its bias included, before the norm ``after``.
     bias
         How much of it belongs to no token.
+    before
+        The norm of the sublayer's input, where it has one of its own.
     after
         The norm through which it went before it was added.
     detail
@@ -97,6 +117,7 @@ class Wrote:
     layer: int
     output: Float[Tensor, "token d"]
     bias: Float[Tensor, "d"] | None = None
+    before: Normed | None = None
     after: Normed | None = None
     detail: Embedded | Attended | Fed | None = None
 

@@ -168,6 +168,7 @@ class Block:
 
     module: nn.Module
     steps: tuple[Step, ...]
+    parallel: bool = False
 
     @property
     def attention(self) -> Attention:
