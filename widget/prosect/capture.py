@@ -202,11 +202,11 @@ class _Text:
         weights = calls[self._count(core)][number, :, : batch.lengths[number], : sources[number]]
         return self._own(weights)
 
-    def prepared(self, norm: Norm, name: str) -> Normed:
+    def prepared(self, norm: Norm, name: str, layer: int) -> Normed:
         """The norm of a sublayer's input; parallel sublayers may share one (GPT-J)."""
         seen = len(self._seen.tensors[norm.module, "input"])
         if self._calls.get((norm.module, "input"), -1) + 1 < seen:
-            self._prepared[norm.module] = _normed(norm, name, self)
+            self._prepared[norm.module] = _normed(norm, name, layer, self)
         return self._prepared[norm.module]
 
     def _count(self, key: object) -> int:
@@ -280,7 +280,7 @@ def _records(anatomy: Anatomy, text: _Text, hidden: list[Tensor]) -> Iterator[Re
             yield State(layer, hidden[layer])
     if anatomy.tail:
         for norm in anatomy.tail:
-            yield _record(norm, "final", last, text)
+            yield _record(norm, "final", None, text)
         yield State(last, hidden[last])
 
 
@@ -301,16 +301,19 @@ def _embedded(anatomy: Anatomy, text: _Text, entered: Tensor) -> Wrote:
     return Wrote("embeddings", "input", 0, start, detail=Embedded(pieces))
 
 
-def _record(step: Step, where: str, layer: int, text: _Text) -> Normed | Projected | Wrote:
+def _record(step: Step, where: str, layer: int | None, text: _Text) -> Normed | Projected | Wrote:
     if isinstance(step, Norm):
-        return _normed(step, f"{where} norm", text)
+        return _normed(step, f"{where} norm", layer, text)
     if isinstance(step, Projection):
         weight, bias = _lifted(step.dense.weight, text), _lifted(step.dense.bias, text)
         assert weight is not None
         return Projected(f"{where} projection", weight, bias)
+    assert layer is not None
     kind = {"attention": "attention", "source": "cross-attention"}.get(step.term, "feed-forward")
     name = f"{where} {kind}"
-    before = None if step.before is None else text.prepared(step.before, f"{name} input norm")
+    before = None
+    if step.before is not None:
+        before = text.prepared(step.before, f"{name} input norm", layer)
     return Wrote(
         name=name,
         term=step.term,
@@ -318,19 +321,19 @@ def _record(step: Step, where: str, layer: int, text: _Text) -> Normed | Project
         output=text.next(step.output.module, "output"),
         bias=_lifted(step.bias, text),
         before=before,
-        after=None if step.after is None else _normed(step.after, f"{name} norm", text),
+        after=None if step.after is None else _normed(step.after, f"{name} norm", layer, text),
         detail=_detail(step, name, text),
     )
 
 
-def _normed(norm: Norm, name: str, text: _Text) -> Normed:
+def _normed(norm: Norm, name: str, layer: int | None, text: _Text) -> Normed:
     x = text.next(norm.module, "input")
     if norm.kind == "rms":
         mean, variance = None, x.square().mean(-1, keepdim=True)
     else:
         variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     gain, bias = _lifted(norm.gain, text), _lifted(norm.bias, text)
-    return Normed(name, gain, bias, mean, variance, norm.epsilon)
+    return Normed(name, layer, gain, bias, mean, variance, norm.epsilon)
 
 
 def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from prosect._version import __version__
-from prosect.engines.maps import KINDS
+from prosect.engines.kinds import KINDS
 from prosect.errors import ProsectError
 from prosect.lens import load
 

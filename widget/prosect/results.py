@@ -15,7 +15,7 @@ from prosect.anatomy.vocabulary import Term
 from prosect.engines import finer
 from prosect.engines import terms as engine
 from prosect.engines.finer import By, Part
-from prosect.engines.maps import Kind
+from prosect.engines.kinds import Kind
 from prosect.engines.parts import Centring
 from prosect.errors import ReconstructionError
 

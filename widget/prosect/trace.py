@@ -14,7 +14,7 @@ from torch import Tensor
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture import Run
-from prosect.engines import identity, maps
+from prosect.engines import identity, kinds
 from prosect.engines.finer import By
 from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
@@ -257,10 +257,10 @@ class Trace:
         ProsectError
             If there is no such kind; the message lists those that there are.
         """
-        if kind not in maps.KINDS:
-            known = ", ".join(maps.KINDS)
+        if kind not in kinds.KINDS:
+            known = ", ".join(kinds.KINDS)
             raise ProsectError(f"There is no kind of map {kind!r}: choose one of {known}.")
-        return TokenMap.of(maps.KINDS[kind], self.attention)
+        return TokenMap.of(kinds.KINDS[kind], self.attention)
 
     def identify(
         self, k: int = 10, metric: identity.Metric = "cosine", candidates: str = "sentence"

@@ -20,10 +20,12 @@ class Normed:
     """A vector x a token became gain ⊙ (x − mean) / std + bias, std = sqrt(variance + epsilon).
 
     Without a mean (None) the variance is the mean square (RMSNorm). Gain and bias are None where the
-    norm has none.
+    norm has none. ``layer`` is that of the block it is in, from 1; 0 before the first, None after
+    the last.
     """
 
     name: str
+    layer: int | None
     gain: Float[Tensor, "d"] | None
     bias: Float[Tensor, "d"] | None
     mean: Float[Tensor, "token 1"] | None

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from prosect.engines import maps
+from prosect.engines import kinds
 from prosect.engines.identity import METRICS
 from prosect.trace import Trace
 
@@ -33,7 +33,7 @@ def token_maps(trace: Trace) -> Sources:
 
     return {
         f"map/{kind}/{layer}": partial(layer_map, kind, layer)
-        for kind in maps.KINDS
+        for kind in kinds.KINDS
         for layer in range(len(trace.attention))
     }
 
@@ -50,7 +50,7 @@ def thumbnails(trace: Trace) -> Sources:
 
     return {
         f"overview/{name}": partial(pooled, name)
-        for name, kind in maps.KINDS.items()
+        for name, kind in kinds.KINDS.items()
         if kind.per_head
     }
 

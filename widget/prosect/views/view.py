@@ -11,7 +11,7 @@ import anywidget
 import traitlets
 
 from prosect import frontend, page
-from prosect.engines import maps
+from prosect.engines import kinds
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
@@ -94,7 +94,7 @@ class View(anywidget.AnyWidget):
             _view=self.name,
             _tokens=_tokens_of(trace),
             _about=_about(trace),
-            _kinds=[vars(kind) for kind in maps.KINDS.values()],
+            _kinds=[vars(kind) for kind in kinds.KINDS.values()],
             _terms=[{"name": t, "label": t.replace("_", "-")} for t in trace.anatomy.terms],
             _arrays=manifest,
             _data=data,
@@ -132,8 +132,8 @@ class View(anywidget.AnyWidget):
 
     @traitlets.validate("kind")
     def _known_kind(self, proposal: Any) -> str:
-        if proposal.value not in maps.KINDS:
-            known = ", ".join(maps.KINDS)
+        if proposal.value not in kinds.KINDS:
+            known = ", ".join(kinds.KINDS)
             raise traitlets.TraitError(
                 f"There is no kind of map {proposal.value!r}: choose one of {known}."
             )
@@ -159,7 +159,7 @@ class View(anywidget.AnyWidget):
 def _sent_later(trace: Trace, sources: Sources) -> list[str]:
     """The maps, where all of them together are over the budget."""
     names = [name for name in sources if name.startswith("map/")]
-    two_bytes_each = 2 * trace.attention.numel() * len(maps.KINDS)
+    two_bytes_each = 2 * trace.attention.numel() * len(kinds.KINDS)
     return names if two_bytes_each > BUDGET else []
 
 

@@ -1,0 +1,97 @@
+"""How a feed-forward's activation divides what it passes on among the parts of its input.
+
+Integrated gradients of an activation g along the straight path to p = Σ p_j + p_0 give part j
+IG_j = p_j (g(p) − g(b)) / (p − b), b where the path starts: exact, in closed form, and linear in the
+parts once p is frozen (Kobayashi et al. 2024, with the integral solved).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Baseline = Literal["zero", "bias"]
+"""Where the paths of integrated gradients start: at zero, as in the paper, or at the token-less part."""
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def ratio(
+    g: Activation, p: Float[Tensor, "*axes"], start: Float[Tensor, "*axes"] | None = None
+) -> Float[Tensor, "*axes"]:
+    """θ = (g(p) − g(b)) / (p − b), b = 0 by default; g'(b) where p and b are close.
+
+    For GELU from zero this is Φ(p), for SiLU the sigmoid, for ReLU the step function.
+    """
+    b = torch.zeros_like(p) if start is None else start
+    # float64 keeps the quotient of small differences as good as the values
+    wide_p, wide_b = p.double(), b.double()
+    step = wide_p - wide_b
+    reach = 1e-5 * (1 + wide_b.abs())
+    near = step.abs() < reach
+    safe = torch.where(near, torch.ones_like(step), step)
+    quotient = (g(wide_p) - g(wide_b)) / safe
+    slope = (g(wide_b + reach) - g(wide_b - reach)) / (2 * reach)
+    return torch.where(near, slope, quotient).to(p.dtype)
+
+
+def mean_along_path(
+    g: Activation,
+    p: Float[Tensor, "*axes"],
+    start: Float[Tensor, "*axes"] | None = None,
+    tolerance: float = 1e-7,
+) -> Float[Tensor, "*axes"]:
+    """∫₀¹ g(b + t (p − b)) dt by Gauss-Legendre, nodes doubled until the result moves less than that.
+
+    Relative to the largest value of g on the path; at most 128 nodes.
+    """
+    b = torch.zeros_like(p) if start is None else start
+    nodes, before = 8, None
+    while True:
+        now = _gauss_legendre(g, p, b, nodes)
+        if before is not None:
+            moved = (now - before).abs().max() / now.abs().max().clamp_min(1e-30)
+            if moved <= tolerance or nodes >= 128:
+                return now
+        before, nodes = now, 2 * nodes
+
+
+def _gauss_legendre(g: Activation, p: Tensor, b: Tensor, nodes: int) -> Tensor:
+    places, weights = np.polynomial.legendre.leggauss(nodes)
+    total = torch.zeros_like(p)
+    for place, weight in zip((places + 1) / 2, weights / 2, strict=True):
+        total += weight * g(b + place * (p - b))
+    return total
+
+
+def gated_factors(
+    g: Activation,
+    u: Float[Tensor, "*axes"],
+    v: Float[Tensor, "*axes"],
+    u_start: Float[Tensor, "*axes"] | None = None,
+    v_start: Float[Tensor, "*axes"] | None = None,
+) -> tuple[Float[Tensor, "*axes"], Float[Tensor, "*axes"]]:
+    """The factors A, B of integrated gradients of g(u) ⊙ v: part j gets A u_j + B v_j.
+
+    Along the straight path for both, from zero or from a start: A is the mean of g'(u(t)) v(t), B
+    that of g(u(t)). With s = u − u_start, d = v − v_start and M = ∫ g(u(t)) dt, integration by parts
+    gives A = (g(u) v − g(u_start) v_start − d M) / s, so that A s + B d is the whole change whatever
+    the error of M: every split is complete.
+    """
+    u0 = torch.zeros_like(u) if u_start is None else u_start
+    v0 = torch.zeros_like(v) if v_start is None else v_start
+    wide = [x.double() for x in (u, v, u0, v0)]
+    wide_u, wide_v, wide_u0, wide_v0 = wide
+    mean = mean_along_path(g, wide_u, wide_u0)
+    s, d = wide_u - wide_u0, wide_v - wide_v0
+    reach = 1e-5 * (1 + wide_u0.abs())
+    near = s.abs() < reach
+    change = g(wide_u) * wide_v - g(wide_u0) * wide_v0 - d * mean
+    slope = (g(wide_u0 + reach) - g(wide_u0 - reach)) / (2 * reach) * (wide_v + wide_v0) / 2
+    a = torch.where(near, slope, change / torch.where(near, torch.ones_like(s), s))
+    return a.to(u.dtype), mean.to(u.dtype)
