@@ -14,6 +14,7 @@ const PATIENCE = 20_000;
 
 interface Reply {
   reply?: string;
+  working?: boolean;
   spec?: Spec;
   error?: string;
 }
@@ -111,7 +112,9 @@ export class Arrays {
       });
     const timer = setTimeout(() => fail(SILENCE), PATIENCE);
     this.end.addEventListener("abort", () => clearTimeout(timer), { once: true });
-    this.waiting.set(request, ({ error, spec }, [buffer]) => {
+    this.waiting.set(request, ({ working, error, spec }, [buffer]) => {
+      // It computes: however long that takes, it is alive.
+      if (working) return clearTimeout(timer);
       if (error !== undefined) return fail(error);
       if (!spec || !buffer) return fail("The kernel sent an answer without an array.");
       try {

@@ -4,17 +4,22 @@ from prosect import figures
 from prosect._version import __version__
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
 from prosect.lens import Lens, load
-from prosect.results import Identity, Terms, TokenMap
+from prosect.maps import Comparison, TokenMap
+from prosect.results import Identity, Neurons, Parts, Prediction, Terms
 from prosect.tokens import Token
 from prosect.trace import Trace
 from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
 
 __all__ = [
+    "Comparison",
     "Explorer",
     "Heatmap",
     "Identity",
     "Lens",
     "Neighbors",
+    "Neurons",
+    "Parts",
+    "Prediction",
     "ProsectError",
     "ReconstructionError",
     "TermBars",

@@ -367,6 +367,7 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
         weight=weight,
         alpha=alpha,
         value=value.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1),
+        value_map=step.value,
         value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
     )
 

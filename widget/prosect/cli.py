@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from prosect._version import __version__
-from prosect.engines.kinds import KINDS
 from prosect.errors import ProsectError
 from prosect.lens import load
 
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--model", help="a model id or folder; the demo model by default")
     parser.add_argument(
-        "--kind", default="attention", choices=list(KINDS), help="the map to open with"
+        "--kind", default="attention", help="the map to open with, such as ATBFF (%(default)s)"
     )
     parser.add_argument("--version", action="version", version=f"prosect {__version__}")
     options = parser.parse_args(arguments)
@@ -32,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trace = load(options.model).trace(options.text)
         terms = trace.terms()
+        trace.map(options.kind)
         trace.explore(kind=options.kind).to_html(options.output)
     except (ProsectError, OSError) as error:
         print(f"prosect: {error}", file=sys.stderr)

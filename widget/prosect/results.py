@@ -15,7 +15,6 @@ from prosect.anatomy.vocabulary import Term
 from prosect.engines import finer
 from prosect.engines import terms as engine
 from prosect.engines.finer import By, Part
-from prosect.engines.kinds import Kind
 from prosect.engines.parts import Centring
 from prosect.errors import ReconstructionError
 
@@ -265,36 +264,20 @@ def _certify(
     return error
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TokenMap:
-    """A token-to-token map of every layer.
+def certified(error: float, what: str, dtype: torch.dtype) -> float:
+    """The error itself, if it is small enough for a model of that precision.
 
-    Attributes
-    ----------
-    values
-        [layer, head, target, source], or [layer, target, source] for kinds without heads.
-    kind
-        The name of the kind.
-    axes
-        The names of the axes of ``values``.
-    error
-        The certificate. For attention weights: how far a row's sum is from 1 at most.
+    Raises
+    ------
+    ReconstructionError
+        If it is not.
     """
-
-    values: Tensor
-    kind: str
-    axes: tuple[str, ...]
-    error: float
-
-    @classmethod
-    def of(cls, kind: Kind, attention: Float[Tensor, "layer head target source"]) -> TokenMap:
-        """A kind of map of a run."""
-        error = float((attention.sum(-1) - 1).abs().max())
-        return cls(attention, kind.name, ("layer", "head", "target", "source"), error)
-
-    def __repr__(self) -> str:
-        axes = ", ".join(f"{a} {n}" for a, n in zip(self.axes, self.values.shape, strict=True))
-        return f"TokenMap({self.kind}: {axes}, error {self.error:.1e})"
+    if not error <= TOLERANCES[dtype]:
+        raise ReconstructionError(
+            f"The parts of {what} miss what the model computed by {error:.1e} (relative): "
+            "look for a hook or an adapter that changes what the model computes."
+        )
+    return error
 
 
 @dataclass(frozen=True, eq=False, repr=False)

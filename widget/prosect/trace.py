@@ -14,12 +14,15 @@ from torch import Tensor
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture import Run
-from prosect.engines import identity, kinds
+from prosect.engines import identity, measures, whole
+from prosect.engines.activation import Baseline
 from prosect.engines.finer import By
+from prosect.engines.kinds import Kind
 from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
+from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
 from prosect.predict import logits_of
-from prosect.results import Identity, Neurons, Parts, Prediction, Terms, TokenMap
+from prosect.results import Identity, Neurons, Parts, Prediction, Terms
 from prosect.tokens import Token, token_label
 
 MEMORY = 2**31
@@ -169,9 +172,9 @@ class Trace:
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
         _check_count(k, "k counts neurons")
         for record in self.run.stream:
-            if isinstance(record, Wrote) and isinstance(record.detail, Fed):
-                if record.layer == layer + 1:
-                    return Neurons.of(record, record.detail, position, k)
+            here = isinstance(record, Wrote) and record.layer == layer + 1
+            if here and isinstance(record.detail, Fed):
+                return Neurons.of(record, record.detail, position, k)
         raise AssertionError("every layer has a feed-forward")
 
     def predict(
@@ -249,18 +252,122 @@ class Trace:
                 f"name at most {max(1, int(MEMORY * targets // needed))} targets."
             )
 
-    def map(self, kind: str = "attention") -> TokenMap:
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """The kinds of map that this model has, by name."""
+        return self._maps.kinds
+
+    @cached_property
+    def _maps(self) -> Maps:
+        return Maps(self.run, self.anatomy, self.lens.model.dtype)
+
+    def map(
+        self,
+        kind: str = "attention",
+        *,
+        rest: bool = False,
+        value_bias: bool = True,
+        baseline: Baseline = "zero",
+        measure: Measure = "norm",
+    ) -> TokenMap:
         """How much each source token passes to each target token, by one of the kinds of map.
+
+        Computed once and kept. ``trace.kinds`` lists the kinds with a sentence on each: "attention"
+        and "norm" by head; by layer the scopes of Kobayashi et al. (2024) that the model has;
+        "contribution", the parts of each input token pushed through all layers so far;
+        "value_zeroing", an intervention to hold them against.
+
+        Parameters
+        ----------
+        kind
+            Its name.
+        rest
+            Add the part that belongs to no token (biases) as a last column.
+        value_bias
+            Whether the value's bias is part of what a token sends, as in the papers, or of the rest.
+        baseline
+            Where integrated gradients of a feed-forward start: "zero", as in the paper, or "bias",
+            the token-less part of its input. From zero, the biases share in the non-linearity like a
+            token; from the biases, only what tokens add to them is attributed.
+        measure
+            "norm": the length of each part. "alti": how much nearer it brings the output in L1, as
+            shares (Ferrando et al. 2022).
 
         Raises
         ------
         ProsectError
             If there is no such kind; the message lists those that there are.
+        ReconstructionError
+            If the parts do not add up to what the model computed.
         """
-        if kind not in kinds.KINDS:
-            known = ", ".join(kinds.KINDS)
-            raise ProsectError(f"There is no kind of map {kind!r}: choose one of {known}.")
-        return TokenMap.of(kinds.KINDS[kind], self.attention)
+        found = self._maps.map(kind, value_bias=value_bias, baseline=baseline, measure=measure)
+        return found.with_rest() if rest else found
+
+    def compare(self, before: str, after: str) -> Comparison:
+        """What lies between two kinds of map of the layer, such as "ATB" and "ATBFF".
+
+        Raises
+        ------
+        ProsectError
+            If there is no such kind, or one has heads and the other has not.
+        """
+        a, b = self.map(before), self.map(after)
+        if a.axes != b.axes or "head" in a.axes:
+            raise ProsectError(f"{before!r} and {after!r} are not both maps of whole layers.")
+        change = [
+            measures.contextualization_change(x, y) for x, y in zip(a.values, b.values, strict=True)
+        ]
+        values = b.values - a.values
+        return Comparison(values, before, after, torch.tensor(change), self.tokens)
+
+    def cancellation(self) -> dict[str, Float[Tensor, "layer"]]:
+        """How much of what the feed-forward changes in the map later steps of the layer undo.
+
+        By the name of the scope, the share of the change from before the feed-forward to after it
+        that is taken back from there to this scope: 1 is all of it, 0 nothing, negative more change.
+        """
+        names = [name for name in self.kinds if name.startswith("ATB")]
+        fed = next((i for i, name in enumerate(names) if name.endswith("FF")), None)
+        if not fed:  # no map before it to compare with
+            return {}
+        before, after = (self.map(name).values for name in names[fed - 1 : fed + 1])
+        found = {}
+        for name in names[fed + 1 :]:
+            later = self.map(name).values
+            rows = zip(before, after, later, strict=True)
+            found[name] = torch.tensor([measures.undone(x, y, z) for x, y, z in rows])
+        return found
+
+    def gains(self) -> list[GainRelation]:
+        """How the norm after each feed-forward weighs the dimensions that it writes to.
+
+        A layer each, where a norm with a gain follows (Kobayashi et al. 2024: it shrinks the outlier
+        dimensions that the feed-forward pushes).
+        """
+        return self._maps.gains()
+
+    def rollout(self, kind: str = "ATB", residual: float = 0.0) -> TokenMap:
+        """Roll a map of whole layers out over them (Abnar & Zuidema 2020; GlobEnc, 2022).
+
+        Parameters
+        ----------
+        kind
+            A kind without heads, or "attention", whose mean over heads is taken.
+        residual
+            The share of the identity mixed into each map; 0.5 for attention, 0 for maps that
+            include the residual connection.
+
+        Raises
+        ------
+        ProsectError
+            If the residual is not between 0 and 1.
+        """
+        if not 0 <= residual <= 1:
+            raise ProsectError(f"residual is a share between 0 and 1, not {residual}.")
+        found = self.map(kind)
+        values = found.values.mean(1) if "head" in found.axes else found.values
+        rolled = whole.rollout(values, residual)
+        return TokenMap(rolled, f"rollout of {kind}", ("layer", "target", "source"), found.error)
 
     def identify(
         self, k: int = 10, metric: identity.Metric = "cosine", candidates: str = "sentence"

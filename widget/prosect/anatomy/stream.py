@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.vocabulary import Term
+from prosect.anatomy.vocabulary import Dense, Term
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Affine:
     weight: Float[Tensor, "d_in d_out"]
     bias: Float[Tensor, "d_out"] | None
 
+    def __call__(self, x: Float[Tensor, "*axes d_in"]) -> Float[Tensor, "*axes d_out"]:
+        """Apply it, in the precision of x."""
+        out = x @ self.weight.to(x)
+        return out if self.bias is None else out + self.bias
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -66,13 +71,15 @@ class Embedded:
 class Attended:
     """How an attention sublayer came to its output: context W_O, context = α value for each head.
 
-    ``value`` has the heads that the model stores; ``heads`` of the context share them in groups.
+    ``value`` has the heads that the model stores, computed by ``value_map``; heads of the context
+    share them in groups.
     """
 
     context: Float[Tensor, "token d_heads"]
     weight: Float[Tensor, "d_heads d"]
     alpha: Float[Tensor, "head target source"]
     value: Float[Tensor, "kv_head source d_head"]
+    value_map: Dense
     value_bias: Float[Tensor, "kv_head d_head"] | None
 
 

@@ -1,47 +1,135 @@
-"""Token-to-token maps: how much each source passes to each target. A kind is one row of KINDS."""
+"""The kinds of token-to-token map, as readers meet them: names, groups, one sentence each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from prosect.anatomy.vocabulary import Anatomy, Block, FeedForward, Norm
+
+Group = Literal["weights", "norms", "interventions", "identifiability", "gradients"]
+
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of map, as readers meet it.
+    """A kind of map.
 
     Attributes
     ----------
     label
         Its short name.
     group
-        "weights", "norms", "identifiability" or "gradients".
+        "weights", "norms", "interventions", "identifiability" or "gradients".
     hint
         One sentence on what it shows.
     per_head
         Whether there is a map for every head or one for the layer.
     signed
         Whether values may be negative.
+    costly
+        Whether it takes many passes through the feed-forwards rather than none.
     """
 
     name: str
     label: str
-    group: Literal["weights", "norms", "identifiability", "gradients"]
+    group: Group
     hint: str
-    per_head: bool
-    signed: bool
+    per_head: bool = False
+    signed: bool = False
+    costly: bool = False
 
 
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            name="attention",
-            label="Attention",
-            group="weights",
-            hint="The attention weights: how much of each source's value each head takes.",
-            per_head=True,
-            signed=False,
-        ),
-    )
+ATTENTION = Kind(
+    name="attention",
+    label="Attention",
+    group="weights",
+    hint="The attention weights: how much of each source's value each head takes.",
+    per_head=True,
+)
+NORM = Kind(
+    name="norm",
+    label="Norm",
+    group="norms",
+    hint="The length of what each head takes from each source: weight times value vector.",
+    per_head=True,
+)
+CONTRIBUTION = Kind(
+    name="contribution",
+    label="Contribution",
+    group="norms",
+    hint="How much of a token's vector came from each input token, through all layers so far.",
+    costly=True,
+)
+VALUE_ZEROING = Kind(
+    name="value_zeroing",
+    label="Value zeroing",
+    group="interventions",
+    hint="How far a token's vector turns when the values of one source are set to zero here.",
+    costly=True,
+)
+
+_HINTS = {
+    "ATTN": "The length of what each source sends through all heads of the layer together.",
+    "ATTNLN": "What each source sends, after the norm of what attention writes.",
+    "ATTNRES": "What each source sends, with the residual connection: a token keeps itself.",
+    "ATB": "The whole attention block: heads, residual connection, and the norm where one follows.",
+    "ATBLN": "The attention block, after the norm in front of the feed-forward.",
+    "FF": "After the feed-forward alone, before its residual connection.",
+    "FFLN": "After the feed-forward and the norm of what it writes.",
+    "FFRES": "After the feed-forward and its residual connection.",
+    "FFLNRES": "After the feed-forward, the norm of what it writes and the residual connection.",
+    "FFRESLN": "The whole layer: after the feed-forward, its residual connection and its norm.",
 }
+_PARALLEL_HINT = "The whole layer: the feed-forward beside attention reads each token alone."
+
+
+def scope_names(block: Block) -> tuple[str, ...]:
+    """The names of the norm-based maps of a layer, in the order of its computation.
+
+    They follow Kobayashi et al. (2024): ATTN, then RES, LN and FF as they come; ATB stands for
+    attention with its residual connection, and with the norm where one follows (BERT: ATTN, ATTNRES,
+    ATB, ATBFF, ATBFFRES, ATBFFRESLN; GPT-2: ATTN, ATB, ATBLN, ATBLNFF, ATBLNFFRES). In a parallel
+    block the feed-forward reads tokens alone, and ATBFF is the whole layer.
+    """
+    attention, feed_forward = block.attention, block.feed_forward
+    names = ["ATTN"]
+    if attention.after is not None:
+        names.append("ATTNLN")
+    if isinstance(block.steps[1], Norm):
+        names.append("ATTNRES")
+    names.append("ATB")
+    if block.parallel:
+        return (*names, "ATBFF")
+    if feed_forward.before is not None:
+        names.append("ATBLN")
+    names.append(names[-1] + "FF")
+    if feed_forward.after is not None:
+        names.append(names[-1] + "LN")
+    names.append(names[-1] + "RES")
+    last = block.steps[-1]
+    if not isinstance(last, FeedForward):
+        names.append(names[-1] + "LN")
+    return tuple(names)
+
+
+def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
+    """The kinds of map that a model has, by name, in the order of a switch."""
+    block = anatomy.blocks[0]
+    scopes = [
+        Kind(
+            name=name,
+            label=name,
+            group="norms",
+            hint=_hint(name, block.parallel),
+            costly="FF" in name and not block.parallel,
+        )
+        for name in scope_names(block)
+    ]
+    kinds = [ATTENTION, NORM, *scopes, CONTRIBUTION, VALUE_ZEROING]
+    return {kind.name: kind for kind in kinds}
+
+
+def _hint(name: str, parallel: bool) -> str:
+    if parallel and name == "ATBFF":
+        return _PARALLEL_HINT
+    return _HINTS[name[name.index("FF") :] if "FF" in name else name]

@@ -35,6 +35,13 @@ class Layer:
     records: tuple[Wrote | Normed, ...]
     parallel: bool
 
+    @property
+    def attention(self) -> Wrote:
+        """The record of its self-attention, the first of all."""
+        first = self.records[0]
+        assert isinstance(first, Wrote)
+        return first
+
 
 def layers_of(stream: Sequence[Record], parallel: Sequence[bool]) -> Iterator[Layer]:
     """Cut a run into its blocks."""
@@ -79,7 +86,7 @@ class Combined:
         """Centring and gain act on the directions, 1/σ on the coefficients; b joins the rest."""
         return Combined(
             self.a / norm.std[:, None],
-            _shaped(self.directions, norm),
+            shaped(self.directions, norm),
             through(self.rest, norm),
         )
 
@@ -104,7 +111,7 @@ class Combined:
         return squared.sqrt().T.to(self.a.dtype)
 
 
-def _shaped(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
+def shaped(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
     """A norm's centring and gain, without its spread and bias."""
     if norm.mean is not None:
         x = x - x.mean(-1, keepdim=True)
@@ -113,8 +120,8 @@ def _shaped(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d
 
 def through(rest: Float[Tensor, "token d"], norm: Normed) -> Float[Tensor, "token d"]:
     """A part of no token through a norm: it carries the bias b with it."""
-    shaped = _shaped(rest, norm) / norm.std
-    return shaped if norm.bias is None else shaped + norm.bias
+    scaled = shaped(rest, norm) / norm.std
+    return scaled if norm.bias is None else scaled + norm.bias
 
 
 @dataclass
@@ -228,9 +235,7 @@ def sent(attended: Attended, value_bias: bool = True) -> Float[Tensor, "source h
     return (value @ output).transpose(0, 1)
 
 
-def norm_map(
-    attended: Attended, value_bias: bool = True
-) -> Float[Tensor, "head target source"]:
+def norm_map(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head target source"]:
     """|α_ij f^h(x_j)| for each head (Kobayashi et al. 2020, ATTN-N)."""
     return attended.alpha * sent(attended, value_bias).norm(dim=-1).T[:, None]
 
@@ -259,9 +264,7 @@ def scopes_of(
 ) -> dict[str, Scope]:
     """Every map of one layer, in the order of its computation.
 
-    The names follow Kobayashi et al. (2024): ATTN, then RES, LN and FF as they come; ATB is the
-    whole of attention, residual and the first norm where it comes after them. See
-    :func:`scope_names`.
+    By name, see :func:`prosect.engines.kinds.scope_names`.
 
     Parameters
     ----------
@@ -277,8 +280,7 @@ def scopes_of(
         Instead of the length of the parts, what to make of them.
     """
     walk = _Walk(measure)
-    first, *following = layer.records
-    assert isinstance(first, Wrote)
+    first, following = layer.attention, list(layer.records[1:])
     parts, whole = attended_parts(first, value_bias), first.output
     walk.see("ATTN", parts, whole)
     if first.after is not None:
@@ -309,45 +311,6 @@ def scopes_of(
     return walk.scopes
 
 
-def scope_names(layer_steps: Sequence[str], parallel: bool) -> tuple[str, ...]:
-    """The names of the maps of a layer, given its steps.
-
-    Parameters
-    ----------
-    layer_steps
-        In order: "attention", "after" (a norm of what was just written), "norm" (of the stream),
-        "source", "before" (a norm of the feed-forward's input), "feed_forward".
-    parallel
-        Whether attention and feed-forward read the same stream.
-    """
-    names = ["ATTN"]
-    steps = list(layer_steps[1:])
-    if steps and steps[0] == "after":
-        names.append("ATTNLN")
-        steps.pop(0)
-    if steps and steps[0] == "norm":
-        names.append("ATTNRES")
-        steps.pop(0)
-    names.append("ATB")
-    if parallel:
-        return (*names, "ATBFF")
-    tail = steps[steps.index("feed_forward") :]
-    if "before" in steps:
-        names.append("ATBLN")
-    names.append(_longer(names[-1], "FF"))
-    if tail[1:2] == ["after"]:
-        names.append(_longer(names[-1], "LN"))
-        tail.pop(1)
-    names.append(_longer(names[-1], "RES"))
-    if tail[1:2] == ["norm"]:
-        names.append(_longer(names[-1], "LN"))
-    return tuple(names)
-
-
-def _longer(name: str, step: str) -> str:
-    return name + step
-
-
 @dataclass(frozen=True)
 class Frozen:
     """A feed-forward with its activation frozen: linear in the parts of its input.
@@ -364,9 +327,7 @@ class Frozen:
     rest: Float[Tensor, "target d"]
 
 
-def frozen(
-    fed: Fed, rest: Float[Tensor, "target d"], baseline: Baseline
-) -> Frozen:
+def frozen(fed: Fed, rest: Float[Tensor, "target d"], baseline: Baseline) -> Frozen:
     """Freeze a feed-forward at what its run computed; ``rest`` is the token-less part of its input."""
     w_in, u0 = _pushed(rest, fed.inner)
     w_out = fed.weight.to(rest)
@@ -404,14 +365,14 @@ def _own_feed_forward(
     assert isinstance(fed, Fed)
     own, rest = x, torch.zeros_like(x)
     if norm is not None:
-        own, rest = _shaped(own, norm) / norm.std, through(rest, norm)
+        own, rest = shaped(own, norm) / norm.std, through(rest, norm)
     ff = frozen(fed, rest, baseline)
     neurons = (own @ ff.w_in) * ff.a
     if ff.w_gate is not None:
         neurons = neurons + (own @ ff.w_gate) * ff.b
     own, rest = neurons @ ff.w_out, ff.rest
     if record.after is not None:
-        own, rest = _shaped(own, record.after) / record.after.std, through(rest, record.after)
+        own, rest = shaped(own, record.after) / record.after.std, through(rest, record.after)
     return own, rest
 
 
@@ -446,7 +407,7 @@ def _feed_forward_scopes(
         walk.see_block(name, t, vectors, rest, real)
         if record.after is not None:
             norm, name = _at(record.after, t), name + "LN"
-            vectors = _shaped(vectors, norm) / norm.std
+            vectors = shaped(vectors, norm) / norm.std
             rest, real = through(rest, norm), through(real, norm)
             walk.see_block(name, t, vectors, rest, real)
         name += "RES"
@@ -455,7 +416,7 @@ def _feed_forward_scopes(
         walk.see_block(name, t, vectors, rest, real)
         if last is not None:
             norm = _at(last, t)
-            vectors = _shaped(vectors, norm) / norm.std
+            vectors = shaped(vectors, norm) / norm.std
             walk.see_block(name + "LN", t, vectors, through(rest, norm), through(real, norm))
 
 

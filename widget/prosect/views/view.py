@@ -11,14 +11,10 @@ import anywidget
 import traitlets
 
 from prosect import frontend, page
-from prosect.engines import kinds
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
-from prosect.views.sources import Sources
-
-BUDGET = 8 * 2**20
-"""How many bytes of maps a view sends at once; beyond that a layer is sent when it is looked at."""
+from prosect.views.sources import Sources, sent_later
 
 PLACE = ("layer", "head", "target", "source", "kind", "theme")
 """The public traits: where the reader is, and how the page looks."""
@@ -84,7 +80,7 @@ class View(anywidget.AnyWidget):
         self._sources: Sources = {}
         for show in self.shows:
             self._sources |= show(trace)
-        later = _sent_later(trace, self._sources)
+        later = sent_later(trace, self._sources)
         manifest, data = pack(
             {name: source() for name, source in self._sources.items() if name not in later}
         )
@@ -94,7 +90,7 @@ class View(anywidget.AnyWidget):
             _view=self.name,
             _tokens=_tokens_of(trace),
             _about=_about(trace),
-            _kinds=[vars(kind) for kind in kinds.KINDS.values()],
+            _kinds=[vars(kind) for kind in trace.kinds.values()],
             _terms=[{"name": t, "label": t.replace("_", "-")} for t in trace.anatomy.terms],
             _arrays=manifest,
             _data=data,
@@ -132,8 +128,8 @@ class View(anywidget.AnyWidget):
 
     @traitlets.validate("kind")
     def _known_kind(self, proposal: Any) -> str:
-        if proposal.value not in kinds.KINDS:
-            known = ", ".join(kinds.KINDS)
+        if proposal.value not in self._trace.kinds:
+            known = ", ".join(self._trace.kinds)
             raise traitlets.TraitError(
                 f"There is no kind of map {proposal.value!r}: choose one of {known}."
             )
@@ -148,19 +144,13 @@ class View(anywidget.AnyWidget):
         try:
             if name not in self._sources:
                 raise KeyError(f"this view has no array {name!r}")
+            self.send({**reply, "working": True})
             spec, data = encode(self._sources[name]())
         except Exception as error:  # whatever went wrong, the reader waits for an answer
             _log.exception("prosect could not send %r", name)
             self.send({**reply, "error": f"{type(error).__name__}: {error}"})
         else:
             self.send({**reply, "spec": spec}, [data])
-
-
-def _sent_later(trace: Trace, sources: Sources) -> list[str]:
-    """The maps, where all of them together are over the budget."""
-    names = [name for name in sources if name.startswith("map/")]
-    two_bytes_each = 2 * trace.attention.numel() * len(kinds.KINDS)
-    return names if two_bytes_each > BUDGET else []
 
 
 def _tokens_of(trace: Trace) -> list[dict[str, Any]]:

@@ -1,0 +1,70 @@
+"""What maps say of a layer: measures that compare scopes (Kobayashi et al. 2021, 2024)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def spearman(a: Float[Tensor, "*axes"], b: Float[Tensor, "*axes"]) -> Float[Tensor, ""]:
+    """Spearman's ρ of two maps, flattened; equal values share the mean of their ranks."""
+    x, y = (_ranks(values.flatten().double()) for values in (a, b))
+    x, y = x - x.mean(), y - y.mean()
+    return (x @ y) / (x.norm() * y.norm())
+
+
+def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum(0).double()
+    return (ends - (counts - 1) / 2)[inverse]
+
+
+def contextualization_change(
+    before: Float[Tensor, "target source"], after: Float[Tensor, "target source"]
+) -> float:
+    """1 − ρ between a map before and after a component (Kobayashi et al. 2024): 0 is no change."""
+    return 1.0 - float(spearman(before, after))
+
+
+def mixing_ratio(
+    own: Float[Tensor, "*axes"], others: Float[Tensor, "*axes"]
+) -> Float[Tensor, "*axes"]:
+    """The ratio |Σ_{j≠i}| / (|Σ_{j≠i}| + |j=i|), vectors summed before the norm (Kobayashi et al. 2021)."""
+    return others / (others + own)
+
+
+def top_pairs(
+    change: Float[Tensor, "target source"], k: int
+) -> tuple[Int[Tensor, "pair 2"], Float[Tensor, "pair"]]:
+    """The k pairs (target, source) that a component amplified most, largest change first."""
+    values, places = change.flatten().topk(min(k, change.numel()))
+    n = change.shape[1]
+    return torch.stack([places // n, places % n], dim=-1), values
+
+
+def undone(
+    before: Float[Tensor, "target source"],
+    after: Float[Tensor, "target source"],
+    later: Float[Tensor, "target source"],
+) -> float:
+    """How much of what a component changed in a map a later one takes back.
+
+    With every map scaled to rows that sum to 1, the share of the change after − before that later −
+    after reverses: 1 means the map is back where it was along that direction, 0 that nothing is
+    taken back, negative that the change is carried on.
+    """
+    a, b, c = (m / m.sum(-1, keepdim=True) for m in (before, after, later))
+    change, answer = (b - a).flatten().double(), (c - b).flatten().double()
+    return -float(answer @ change / (change @ change))
+
+
+def outlier_dimensions(size: Float[Tensor, "d"], deviations: float = 3.0) -> Int[Tensor, "outlier"]:
+    """The dimensions whose size lies more than so many standard deviations above the mean."""
+    return (size > size.mean() + deviations * size.std()).nonzero()[:, 0]
+
+
+def pearson(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> float:
+    """Pearson's r."""
+    x, y = a.double() - a.double().mean(), b.double() - b.double().mean()
+    return float((x @ y) / (x.norm() * y.norm()))

@@ -1,0 +1,76 @@
+"""Value zeroing (Mohebbi et al. 2023): what happens to a layer's output when a token is silenced.
+
+An intervention, not a decomposition: the values of one source token are set to zero in all heads of
+one layer, the attention weights kept, and norms and activations computed anew. How far the output of
+each target turns is a check on what the norms of the frozen parts say.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from prosect.anatomy.stream import Fed, Normed, Wrote
+from prosect.engines.maps import BLOCK, Layer, attended_parts
+
+
+def value_zeroing(layer: Layer) -> Float[Tensor, "target source"]:
+    """1 − cos between each target's output and its output with the values of one source at zero."""
+    first = layer.attention
+    parts = attended_parts(first)
+    n, d = layer.x.shape
+    whole = _onward(first.output, layer)
+    width = max(d, max((r.detail.u.shape[1] for r in _fed(layer)), default=d))
+    size = max(1, BLOCK // (n * width))
+    rows = []
+    for start in range(0, n, size):
+        sources = slice(start, min(start + size, n))
+        silenced = parts.directions[sources]  # [source, head, d]
+        removed = torch.einsum("tsk,skd->std", parts.a[:, sources], silenced)
+        changed = _onward(first.output - removed, layer)
+        rows.append(1 - torch.cosine_similarity(changed, whole.expand_as(changed), dim=-1))
+    return torch.cat(rows).T.clamp_min(0.0)
+
+
+def _fed(layer: Layer) -> list[Wrote]:
+    return [r for r in layer.records if isinstance(r, Wrote) and isinstance(r.detail, Fed)]
+
+
+def _onward(
+    attended: Float[Tensor, "*axes token d"], layer: Layer
+) -> Float[Tensor, "*axes token d"]:
+    """The layer's output from what its attention wrote; what attends to another text is kept."""
+    first, *following = layer.attention, *layer.records[1:]
+    x = layer.x + (attended if first.after is None else normed(attended, first.after))
+    for record in following:
+        if isinstance(record, Normed):
+            x = normed(x, record)
+        elif record.term == "source":
+            x = x + (record.output if record.after is None else normed(record.output, record.after))
+        else:
+            read = layer.x if layer.parallel else x
+            read = read if record.before is None else normed(read, record.before)
+            out = fed_forward(read, record)
+            x = x + (out if record.after is None else normed(out, record.after))
+    return x
+
+
+def normed(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
+    """The norm itself, with the mean and spread of x."""
+    if norm.mean is not None:
+        x = x - x.mean(-1, keepdim=True)
+    x = x / (x.square().mean(-1, keepdim=True) + norm.epsilon).sqrt()
+    x = x if norm.gain is None else x * norm.gain
+    return x if norm.bias is None else x + norm.bias
+
+
+def fed_forward(x: Float[Tensor, "*axes d"], wrote: Wrote) -> Float[Tensor, "*axes d"]:
+    """The feed-forward itself."""
+    fed = wrote.detail
+    assert isinstance(fed, Fed)
+    neurons = fed.activation(fed.inner(x))
+    if fed.gate is not None:
+        neurons = neurons * fed.gate(x)
+    out = neurons @ fed.weight.to(x)
+    return out if fed.bias is None else out + fed.bias

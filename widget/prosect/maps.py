@@ -1,0 +1,367 @@
+"""Maps of a trace: every kind, computed once, and what comparing two of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from prosect.anatomy.stream import Attended, Fed, Wrote
+from prosect.anatomy.vocabulary import Anatomy
+from prosect.capture import Run
+from prosect.engines import maps, measures, whole, zeroing
+from prosect.engines.activation import Baseline
+from prosect.engines.kinds import Kind, kinds_of
+from prosect.engines.maps import Layer, Scope, layers_of
+from prosect.errors import ProsectError
+from prosect.results import certified
+from prosect.tokens import Token
+
+Measure = Literal["norm", "alti"]
+PairKind = Literal["piece", "expression", "same", "neighbour", "other"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenMap:
+    """A token-to-token map of every layer.
+
+    Attributes
+    ----------
+    values
+        [layer, head, target, source], or [layer, target, source] for kinds without heads.
+    kind
+        The name of the kind.
+    axes
+        The names of the axes of ``values``.
+    error
+        The certificate. For scopes and contributions: the largest |Σ parts + rest − y| / |y|. For
+        attention weights: how far a row's sum is from 1 at most. For value zeroing, an intervention
+        that splits nothing: 0.
+    rest
+        [layer, target], the length of the part that belongs to no token; None for kinds without.
+    own, others
+        [layer, target], the length of what a token sends to itself, and that of the sum of all that
+        the others send; None for kinds without.
+    """
+
+    values: Tensor
+    kind: str
+    axes: tuple[str, ...]
+    error: float
+    rest: Float[Tensor, "layer target"] | None = None
+    own: Float[Tensor, "layer target"] | None = None
+    others: Float[Tensor, "layer target"] | None = None
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{a} {n}" for a, n in zip(self.axes, self.values.shape, strict=True))
+        return f"TokenMap({self.kind}: {axes}, error {self.error:.1e})"
+
+    def with_rest(self) -> TokenMap:
+        """The same map with the token-less part as one more column, the last.
+
+        Raises
+        ------
+        ProsectError
+            If the kind has no such part.
+        """
+        if self.rest is None:
+            raise ProsectError(f"The kind {self.kind!r} has no part that belongs to no token.")
+        values = torch.cat([self.values, self.rest[..., None]], dim=-1)
+        return TokenMap(values, self.kind, self.axes, self.error, self.rest, self.own, self.others)
+
+    def mixing(self) -> Float[Tensor, "layer target"]:
+        """The context-mixing ratio of every token (Kobayashi et al. 2021): 0 only itself, 1 only others.
+
+        Vectors are summed before their length is taken.
+
+        Raises
+        ------
+        ProsectError
+            If the kind splits no vectors.
+        """
+        if self.own is None or self.others is None:
+            raise ProsectError(
+                f"The kind {self.kind!r} has no mixing ratio: choose a norm-based one."
+            )
+        return measures.mixing_ratio(self.own, self.others)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tokens of one layer whose map a component changed.
+
+    Attributes
+    ----------
+    layer
+        From 0.
+    target, source
+        Positions.
+    change
+        After − before.
+    kind
+        "piece": of one word; "expression": words of one annotated expression; "same": the same
+        token twice; "neighbour": next to each other; "other".
+    """
+
+    layer: int
+    target: int
+    source: int
+    change: float
+    kind: PairKind
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What a component did to the maps: two kinds, before and after it.
+
+    Attributes
+    ----------
+    values
+        [layer, target, source], after − before.
+    before, after
+        The names of the kinds.
+    change
+        [layer], 1 − Spearman's ρ of the two maps (contextualization change): 0 is none.
+    """
+
+    values: Float[Tensor, "layer target source"]
+    before: str
+    after: str
+    change: Float[Tensor, "layer"]
+    tokens: Sequence[Token]
+
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{change:.3f}" for change in self.change.tolist())
+        return f"Comparison({self.after} − {self.before}: change by layer {changes})"
+
+    def pairs(self, k: int = 10, labels: Sequence[Hashable | None] | None = None) -> list[Pair]:
+        """The k pairs of different tokens of every layer that were amplified most.
+
+        Parameters
+        ----------
+        k
+            How many a layer.
+        labels
+            For every word of the text a label, or None: words with the same label are one
+            expression or compound.
+
+        Raises
+        ------
+        ProsectError
+            If there is not one label a word.
+        """
+        kinds = pair_kinds(self.tokens, labels)
+        found = []
+        for layer, change in enumerate(self.values):
+            off_diagonal = change.clone().fill_diagonal_(-torch.inf)
+            places, amounts = measures.top_pairs(off_diagonal, k)
+            for (target, source), amount in zip(places.tolist(), amounts.tolist(), strict=True):
+                if amount > -torch.inf:
+                    found.append(Pair(layer, target, source, amount, kinds[target][source]))
+        return found
+
+
+def pair_kinds(
+    tokens: Sequence[Token], labels: Sequence[Hashable | None] | None = None
+) -> list[list[PairKind]]:
+    """What every pair of tokens is to each other, by target and source.
+
+    Parameters
+    ----------
+    tokens
+        Of a text.
+    labels
+        For every word of the text a label, or None; words with the same label are one expression.
+
+    Raises
+    ------
+    ProsectError
+        If there is not one label a word.
+    """
+    words = 1 + max((token.word for token in tokens if token.word is not None), default=-1)
+    if labels is not None and len(labels) != words:
+        raise ProsectError(f"The text has {words} words and {len(labels)} labels: give one a word.")
+
+    def kind(i: int, j: int) -> PairKind:
+        a, b = tokens[i], tokens[j]
+        if a.word is not None and a.word == b.word:
+            return "piece"
+        if labels is not None and a.word is not None and b.word is not None:
+            label = labels[a.word]
+            if label is not None and label == labels[b.word]:
+                return "expression"
+        if a.id == b.id:
+            return "same"
+        return "neighbour" if abs(i - j) == 1 else "other"
+
+    return [[kind(i, j) for j in range(len(tokens))] for i in range(len(tokens))]
+
+
+class Maps:
+    """The maps of one run; each is computed once and kept."""
+
+    def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
+        self._run, self._dtype = run, dtype
+        self._parallel = [block.parallel for block in anatomy.blocks]
+        self.kinds: dict[str, Kind] = kinds_of(anatomy)
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def map(
+        self,
+        name: str,
+        *,
+        value_bias: bool = True,
+        baseline: Baseline = "zero",
+        measure: Measure = "norm",
+    ) -> TokenMap:
+        """The map of a kind; see :meth:`prosect.Trace.map`."""
+        kind = self.kinds.get(name)
+        if kind is None:
+            raise ProsectError(
+                f"There is no kind of map {name!r}: choose one of {', '.join(self.kinds)}."
+            )
+        _check(baseline, get_args(Baseline), "baseline")
+        _check(measure, get_args(Measure), "measure")
+        if name == "attention":
+            return self._attention()
+        if name == "norm":
+            values = [maps.norm_map(_attended(layer), value_bias) for layer in self.layers()]
+            error = max(self._scopes(False, value_bias, "zero", "norm")[0]["ATTN"].error, 0.0)
+            return TokenMap(torch.stack(values), name, _PER_HEAD, error)
+        if name == "contribution":
+            return self._contribution(baseline)
+        if name == "value_zeroing":
+            values = [zeroing.value_zeroing(layer) for layer in self.layers()]
+            return TokenMap(torch.stack(values), name, _PER_LAYER, 0.0)
+        scopes = [layer[name] for layer in self._scopes(kind.costly, value_bias, baseline, measure)]
+        return TokenMap(
+            values=torch.stack([scope.values for scope in scopes]),
+            kind=name,
+            axes=_PER_LAYER,
+            error=certified(max(s.error for s in scopes), f"the map {name}", self._dtype),
+            rest=torch.stack([scope.rest for scope in scopes]),
+            own=torch.stack([scope.own for scope in scopes]),
+            others=torch.stack([scope.others for scope in scopes]),
+        )
+
+    def layers(self) -> list[Layer]:
+        """The run, block by block."""
+        if ("layers",) not in self._kept:
+            self._kept["layers",] = list(layers_of(self._run.stream, self._parallel))
+        return self._kept["layers",]
+
+    def _scopes(
+        self, feed_forward: bool, value_bias: bool, baseline: Baseline, measure: Measure
+    ) -> list[dict[str, Scope]]:
+        key = (feed_forward, value_bias, baseline, measure)
+        if key not in self._kept:
+            self._kept[key] = [
+                maps.scopes_of(
+                    layer,
+                    feed_forward=feed_forward or layer.parallel,
+                    value_bias=value_bias,
+                    baseline=baseline,
+                    measure=maps.l1_share if measure == "alti" else None,
+                )
+                for layer in self.layers()
+            ]
+        return self._kept[key]
+
+    def _attention(self) -> TokenMap:
+        alpha = self._run.attention
+        return TokenMap(alpha, "attention", _PER_HEAD, float((alpha.sum(-1) - 1).abs().max()))
+
+    def _contribution(self, baseline: Baseline) -> TokenMap:
+        key = ("contribution", baseline)
+        if key not in self._kept:
+            self._kept[key] = self._contribute(baseline)
+        return self._kept[key]
+
+    def _contribute(self, baseline: Baseline) -> TokenMap:
+        hidden, stream = self._run.hidden, self._run.stream
+        layers, n, _ = hidden.shape
+        rests, _ = whole.rest_of(stream, self._parallel, baseline)
+        total = torch.stack(rests)
+        values = hidden.new_zeros(layers, n, n)
+        own = hidden.new_zeros(hidden.shape)
+        blocks = whole.contributions(stream, self._parallel, range(n), baseline)
+        for sources, states in blocks:
+            for layer, parts in enumerate(states):
+                values[layer][:, sources] = parts.norm(dim=-1).T
+                own[layer][sources] = parts[range(len(sources)), sources]
+                total[layer] += parts.sum(0)
+        others = total - torch.stack(rests) - own
+        error = float(((total - hidden).norm(dim=-1) / hidden.norm(dim=-1)).max())
+        return TokenMap(
+            values=values[1:],
+            kind="contribution",
+            axes=_PER_LAYER,
+            error=certified(error, "the contributions", self._dtype),
+            rest=torch.stack(rests)[1:].norm(dim=-1),
+            own=own[1:].norm(dim=-1),
+            others=others[1:].norm(dim=-1),
+        )
+
+    def gains(self) -> list[GainRelation]:
+        """How the gain of the norm after each feed-forward relates to its output's dimensions."""
+        found = []
+        for number, layer in enumerate(self.layers()):
+            fed = next(
+                r for r in layer.records if isinstance(r, Wrote) and isinstance(r.detail, Fed)
+            )
+            norm = layer.records[-1] if not isinstance(layer.records[-1], Wrote) else fed.after
+            if norm is None or norm.gain is None:
+                continue
+            size = fed.output.abs().mean(0)
+            found.append(
+                GainRelation(
+                    layer=number,
+                    correlation=measures.pearson(norm.gain.abs(), size),
+                    outliers=measures.outlier_dimensions(size).tolist(),
+                    gain=norm.gain,
+                    size=size,
+                )
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class GainRelation:
+    """The gain of the norm after a feed-forward beside the size of its output, by dimension.
+
+    Attributes
+    ----------
+    layer
+        From 0.
+    correlation
+        Pearson's r of |gain| and size.
+    outliers
+        The dimensions whose size is more than three standard deviations above the mean.
+    gain, size
+        [d], the gain, and the mean |output| over tokens.
+    """
+
+    layer: int
+    correlation: float
+    outliers: list[int]
+    gain: Float[Tensor, "d"]
+    size: Float[Tensor, "d"]
+
+
+_PER_HEAD = ("layer", "head", "target", "source")
+_PER_LAYER = ("layer", "target", "source")
+
+
+def _attended(layer: Layer) -> Attended:
+    detail = layer.attention.detail
+    assert isinstance(detail, Attended)
+    return detail
+
+
+def _check(value: str, known: tuple[str, ...], what: str) -> None:
+    if value not in known:
+        raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
