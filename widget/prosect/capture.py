@@ -111,6 +111,7 @@ class _Seen:
 
     tensors: dict[tuple[nn.Module, Side], list[Tensor]] = field(default_factory=dict)
     weights: Weights = field(default_factory=dict)
+    tables: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def add(self, module: nn.Module, side: Side, tensor: Tensor) -> None:
         self.tensors.setdefault((module, side), []).append(tensor)
@@ -123,6 +124,10 @@ class _Seen:
                     handle = module.register_forward_pre_hook(self._keep_input, with_kwargs=True)
                 else:
                     handle = module.register_forward_hook(self._keep_output)
+                stack.callback(handle.remove)
+            for block in anatomy.blocks:
+                core = block.attention.core
+                handle = core.register_forward_pre_hook(self._keep_tables, with_kwargs=True)
                 stack.callback(handle.remove)
             yield
 
@@ -139,6 +144,10 @@ class _Seen:
 
     def _keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.add(module, "input", args[0] if args else next(iter(kwargs.values())))
+
+    def _keep_tables(self, module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:
+        if kwargs.get("position_embeddings") is not None:
+            self.tables[module] = kwargs["position_embeddings"]
 
     def _keep_output(self, module: nn.Module, _: object, output: Any) -> None:
         self.add(module, "output", output[0] if isinstance(output, tuple) else output)
@@ -166,8 +175,15 @@ def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
             watched |= {(step.inner.module, "output")}
             watched |= {(step.gate.module, "output")} if step.gate is not None else set()
         if isinstance(step, Attention):
-            watched.add((step.value.module, "output"))
+            watched |= {(step.value.module, "output"), (_reader(step), "input")}
+            if step.term == "source" and step.scores is not None:
+                watched.add((step.scores.key.module, "output"))
     return watched
+
+
+def _reader(attention: Attention) -> nn.Module:
+    """The module that reads what the queries are made of."""
+    return (attention.value if attention.scores is None else attention.scores.query).module
 
 
 class _Text:
@@ -191,6 +207,11 @@ class _Text:
         """The same for its first call, if there was one."""
         calls = self._seen.tensors.get((module, side))
         return self._cut(calls[0]) if calls else None
+
+    def tables(self, core: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """The rotary positions that the module was given."""
+        found = self._seen.tables.get(core)
+        return None if found is None else (self._cut(found[0]), self._cut(found[1]))
 
     def weights(self, core: nn.Module, *, of_source: bool = False) -> Tensor | None:
         """The attention weights of the module's next call, [head, target, source], lifted."""
@@ -368,8 +389,19 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
         alpha=alpha,
         value=value.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1),
         value_map=step.value,
+        source_key=_source_key(step, text) if of_source else None,
+        read=text.next(_reader(step), "input"),
+        scores=step.scores,
+        tables=text.tables(step.core),
         value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
     )
+
+
+def _source_key(step: Attention, text: _Text) -> Tensor | None:
+    if step.scores is None:
+        return None
+    key = text.next(step.scores.key.module, "output", of_source=True)
+    return key.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1)
 
 
 def _inner(step: FeedForward, text: _Text) -> tuple[Tensor, Tensor | None]:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy
+from prosect.attribution import Attribution, attribute
 from prosect.capture import Run
-from prosect.engines import maps, measures, whole, zeroing
+from prosect.engines import effective, maps, measures, whole, zeroing
 from prosect.engines.activation import Baseline
 from prosect.engines.kinds import Kind, kinds_of
 from prosect.engines.maps import Layer, Scope, layers_of
 from prosect.errors import ProsectError
+from prosect.nullspace import Freedom, NullSpace
 from prosect.results import certified
 from prosect.tokens import Token
 
@@ -207,6 +209,7 @@ class Maps:
     def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
         self._parallel = [block.parallel for block in anatomy.blocks]
+        self._causal = anatomy.causal
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._kept: dict[tuple[Any, ...], Any] = {}
 
@@ -234,6 +237,11 @@ class Maps:
             return TokenMap(torch.stack(values), name, _PER_HEAD, error)
         if name == "contribution":
             return self._contribution(baseline)
+        if name in ("effective", "null"):
+            return self._effective(name, value_bias)
+        if name == "attribution":
+            found = self.attribution()
+            return TokenMap(found.values, name, _PER_LAYER, 0.0)
         if name == "value_zeroing":
             values = [zeroing.value_zeroing(layer) for layer in self.layers()]
             return TokenMap(torch.stack(values), name, _PER_LAYER, 0.0)
@@ -274,6 +282,67 @@ class Maps:
     def _attention(self) -> TokenMap:
         alpha = self._run.attention
         return TokenMap(alpha, "attention", _PER_HEAD, float((alpha.sum(-1) - 1).abs().max()))
+
+    def tolerance(self) -> float:
+        """The share of the largest singular value below which another is rounding error."""
+        value = _attended(self.layers()[0]).value
+        return effective.default_tolerance(value.shape[1], value.shape[2], self._dtype)
+
+    def effective(
+        self, value_bias: bool = True, tolerance: float | None = None
+    ) -> tuple[Float[Tensor, "layer head target source"], Int[Tensor, "layer head"], float]:
+        """Effective attention of every head, the ranks of T, and the largest |A⊥T − AT| / |AT|."""
+        key = ("effective", value_bias, tolerance)
+        if key not in self._kept:
+            found, ranks, worst = [], [], 0.0
+            limit = self.tolerance() if tolerance is None else tolerance
+            for layer in self.layers():
+                attended = _attended(layer)
+                t = effective.coordinates(attended, value_bias)
+                kept, rank = effective.effective_attention(attended.alpha, t, limit, self._causal)
+                before, after = attended.alpha.double() @ t, kept @ t
+                gap = (after - before).norm(dim=-1).amax(-1) / before.norm(dim=-1).amax(-1)
+                worst = max(worst, float(gap.max()))
+                found.append(kept.to(attended.alpha.dtype))
+                ranks.append(rank)
+            self._kept[key] = torch.stack(found), torch.stack(ranks), worst
+        return self._kept[key]
+
+    def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
+        """Ranks and dimensions of the null spaces of all heads."""
+        limit = self.tolerance() if tolerance is None else tolerance
+        found = [
+            effective.freedom(effective.coordinates(_attended(layer), value_bias), limit)
+            for layer in self.layers()
+        ]
+        rank, dimension, with_sums = (torch.stack(list(x)) for x in zip(*found, strict=True))
+        return Freedom(self._run.hidden.shape[1], rank, dimension, with_sums)
+
+    def nullspace(self, layer: int, head: int) -> NullSpace:
+        """The null space of one head."""
+        attended = _attended(self.layers()[layer])
+        return NullSpace.of(attended, layer, head, self._causal, self.tolerance())
+
+    def _effective(self, name: str, value_bias: bool) -> TokenMap:
+        kept, _, error = self.effective(value_bias)
+        values = kept if name == "effective" else self._run.attention - kept
+        return TokenMap(values, name, _PER_HEAD, certified(error, f"the map {name}", self._dtype))
+
+    def attribution(self, **options: Any) -> Attribution:
+        """Hidden Token Attribution; exact and of all layers unless the options say otherwise."""
+        chosen = {
+            "probes": None,
+            "layers": range(len(self._parallel)),
+            "start": 0,
+            "times_input": False,
+            "head": None,
+            "seed": 0,
+            "progress": False,
+        } | options
+        key = ("attribution", *(tuple(v) if k == "layers" else v for k, v in chosen.items()))
+        if key not in self._kept:
+            self._kept[key] = attribute(self._run, self._parallel, **chosen)
+        return self._kept[key]
 
     def _contribution(self, baseline: Baseline) -> TokenMap:
         key = ("contribution", baseline)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
+from prosect.attribution import Attribution
 from prosect.capture import Run
 from prosect.engines import identity, measures, whole
 from prosect.engines.activation import Baseline
@@ -21,6 +22,7 @@ from prosect.engines.kinds import Kind
 from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
 from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
+from prosect.nullspace import EffectiveCorrelation, Freedom, NullSpace, correlate
 from prosect.predict import logits_of
 from prosect.results import Identity, Neurons, Parts, Prediction, Terms
 from prosect.tokens import Token, token_label
@@ -368,6 +370,119 @@ class Trace:
         values = found.values.mean(1) if "head" in found.axes else found.values
         rolled = whole.rollout(values, residual)
         return TokenMap(rolled, f"rollout of {kind}", ("layer", "target", "source"), found.error)
+
+    def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
+        """How far the attention of every head is determined by what it does (Brunner et al. 2020).
+
+        Parameters
+        ----------
+        value_bias
+            Whether value vectors are taken as the model uses them, or without their bias.
+        tolerance
+            Singular values below this share of the largest count as zero; by default the rounding
+            error of the model's precision.
+        """
+        return self._maps.freedom(value_bias, tolerance)
+
+    def nullspace(self, layer: int, head: int) -> NullSpace:
+        """The directions in which one head's attention can move without changing its output.
+
+        Raises
+        ------
+        ProsectError
+            If there is no such layer or head.
+        """
+        self._check_head(layer, head)
+        return self._maps.nullspace(layer, head)
+
+    def effective_correlation(self, value_bias: bool = True, seed: int = 0) -> EffectiveCorrelation:
+        """How alike attention and effective attention are, beside random matrices of the same size.
+
+        Parameters
+        ----------
+        value_bias
+            Whether value vectors are taken with their bias.
+        seed
+            Of the random baseline.
+        """
+        kept, _, _ = self._maps.effective(value_bias)
+        special = [i for i, token in enumerate(self.tokens) if token.special]
+        d_head = self.hidden.shape[-1] // self.anatomy.heads
+        return correlate(self.attention, kept, special, d_head, self.anatomy.causal, seed)
+
+    def attribution(
+        self,
+        probes: int | None = None,
+        layers: Sequence[int] | None = None,
+        targets: Sequence[int] | None = None,
+        *,
+        start: int = 0,
+        times_input: bool = False,
+        head: tuple[int, int] | None = None,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Attribution:
+        """Hidden Token Attribution: how much each input token moves each vector (Brunner et al. 2020).
+
+        c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F with nothing frozen: softmax, norms and activations
+        move too. Causal models have zeros right of the diagonal.
+
+        Parameters
+        ----------
+        probes
+            Nothing: exact, by every dimension of every source token. Else an estimate from so many
+            random probes a token, with a standard error beside each value.
+        layers
+            After which layers, from 0; all by default.
+        targets
+            The positions of the vectors; all by default.
+        start
+            The hidden state whose tokens are changed: 0 is the input embeddings.
+        times_input
+            The change along the input vector itself, so that its size counts.
+        head
+            (layer, head): of what one head writes, instead of the hidden vectors.
+        seed
+            Of the probes.
+        progress
+            Show a bar with the time left; it can be interrupted.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the architecture's scores have no derivative here (DeBERTa).
+        ProsectError
+            If an argument is out of range.
+        """
+        if probes is not None and probes < 2:
+            raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
+        count = len(self.anatomy.blocks)
+        if not 0 <= start < count:
+            raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
+        wanted = list(range(start, count)) if layers is None else list(layers)
+        for layer in wanted:
+            if not start <= layer < count:
+                raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
+        if head is not None:
+            self._check_head(*head)
+        found = self._maps.attribution(
+            probes=probes,
+            layers=wanted,
+            start=start,
+            times_input=times_input,
+            head=head,
+            seed=seed,
+            progress=progress,
+        )
+        return found if targets is None else found.at(self._positions(targets))
+
+    def _check_head(self, layer: int, head: int) -> None:
+        layers, heads = len(self.anatomy.blocks), self.anatomy.heads
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise ProsectError(
+                f"There is no head {head} in layer {layer}: "
+                f"layers count from 0 to {layers - 1}, heads from 0 to {heads - 1}."
+            )
 
     def identify(
         self, k: int = 10, metric: identity.Metric = "cosine", candidates: str = "sentence"

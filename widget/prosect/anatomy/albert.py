@@ -13,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Projection,
+    Scores,
 )
 
 
@@ -42,7 +43,8 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention
-    attention = Attention(own, Dense(own.value), Dense(own.dense), heads, heads)
+    scores = Scores(Dense(own.query), Dense(own.key), own.scaling)
+    attention = Attention(own, Dense(own.value), Dense(own.dense), heads, heads, scores)
     feed_forward = FeedForward(Dense(layer.ffn), layer.activation, Dense(layer.ffn_output))
     return Block(
         layer,

@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -64,4 +65,6 @@ def _block(layer: Any, heads: int) -> Block:
 
 
 def _attention(own: Any, heads: int, term: Any) -> Attention:
-    return Attention(own, Dense(own.v_proj), Dense(own.out_proj), heads, heads, term=term)
+    scores = Scores(Dense(own.q_proj), Dense(own.k_proj), own.scaling)
+    value, output = Dense(own.v_proj), Dense(own.out_proj)
+    return Attention(own, value, output, heads, heads, scores, term=term)

@@ -13,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Projection,
+    Scores,
 )
 
 
@@ -55,7 +56,8 @@ def feed_forward_of(layer: Any) -> FeedForward:
 
 def _block(layer: Any, heads: int) -> Block:
     own, written = layer.attention.self, layer.attention.output
-    attention = Attention(own, Dense(own.value), Dense(written.dense), heads, heads)
+    scores = Scores(Dense(own.query), Dense(own.key), own.scaling)
+    attention = Attention(own, Dense(own.value), Dense(written.dense), heads, heads, scores)
     feed_forward = feed_forward_of(layer)
     return Block(
         layer, (attention, Norm(written.LayerNorm), feed_forward, Norm(layer.output.LayerNorm))

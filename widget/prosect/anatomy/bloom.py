@@ -12,7 +12,8 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
-    interleaved_value,
+    Scores,
+    interleaved,
 )
 from prosect.errors import UnsupportedModelError
 
@@ -45,12 +46,14 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own, mlp = layer.self_attention, layer.mlp
+    query, key, value = interleaved(own.query_key_value, heads, own.head_dim)
     attention = Attention(
         own,
-        Dense(own.query_key_value, interleaved_value(heads, own.head_dim)),
+        value,
         Dense(own.dense),
         heads,
         heads,
+        Scores(query, key, own.inv_norm_factor),
         before=Norm(layer.input_layernorm),
         registry=False,
     )

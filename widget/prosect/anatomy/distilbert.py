@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Dense,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -31,7 +32,8 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention
-    attention = Attention(own, Dense(own.v_lin), Dense(own.out_lin), heads, heads)
+    scores = Scores(Dense(own.q_lin), Dense(own.k_lin), own.scaling)
+    attention = Attention(own, Dense(own.v_lin), Dense(own.out_lin), heads, heads, scores)
     feed_forward = FeedForward(Dense(layer.ffn.lin1), layer.ffn.activation, Dense(layer.ffn.lin2))
     return Block(
         layer,

@@ -33,6 +33,7 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         Dense(own.o_proj),
         heads,
         kv_heads,
+        llama.scores(own, _norm),
         before=_norm(layer.input_layernorm),
         after=_norm(layer.post_attention_layernorm),
     )

@@ -12,6 +12,8 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
+    fused,
 )
 
 
@@ -31,8 +33,10 @@ def anatomy(base: Any) -> Anatomy:
 
 
 def _block(layer: Any, heads: int) -> Block:
-    own, mlp, d = layer.attn, layer.mlp, layer.attn.embed_dim
-    value = Dense(own.c_attn, slice(2 * d, 3 * d))
-    attention = Attention(own, value, Dense(own.c_proj), heads, heads, before=Norm(layer.ln_1))
+    own, mlp = layer.attn, layer.mlp
+    query, key, value = fused(own.c_attn, own.embed_dim)
+    scores = Scores(query, key, own.scaling)
+    output, before = Dense(own.c_proj), Norm(layer.ln_1)
+    attention = Attention(own, value, output, heads, heads, scores, before=before)
     feed_forward = FeedForward(Dense(mlp.c_fc), mlp.act, Dense(mlp.c_proj), before=Norm(layer.ln_2))
     return Block(layer, (attention, feed_forward))

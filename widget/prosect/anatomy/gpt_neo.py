@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -38,6 +39,7 @@ def _block(layer: Any, heads: int) -> Block:
         Dense(own.out_proj),
         heads,
         heads,
+        Scores(Dense(own.q_proj), Dense(own.k_proj), 1.0),
         before=Norm(layer.ln_1),
         registry=False,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prosect.anatomy import rotary
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -12,7 +13,8 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
-    interleaved_value,
+    Scores,
+    interleaved,
 )
 
 
@@ -33,12 +35,14 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own, mlp = layer.attention, layer.mlp
+    query, key, value = interleaved(own.query_key_value, heads, own.head_size)
     attention = Attention(
         own,
-        Dense(own.query_key_value, interleaved_value(heads, own.head_size)),
+        value,
         Dense(own.dense),
         heads,
         heads,
+        Scores(query, key, own.scaling, turn=rotary.halves),
         before=Norm(layer.input_layernorm),
     )
     feed_forward = FeedForward(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prosect.anatomy import rotary
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -12,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -32,7 +34,10 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own, norm = layer.attn, Norm(layer.ln_1)
-    attention = Attention(own, Dense(own.v_proj), Dense(own.out_proj), heads, heads, before=norm)
+    turn = rotary.neighbours
+    scores = Scores(Dense(own.q_proj), Dense(own.k_proj), own.scaling, turn=turn)
+    value, output = Dense(own.v_proj), Dense(own.out_proj)
+    attention = Attention(own, value, output, heads, heads, scores, before=norm)
     mlp = layer.mlp
     feed_forward = FeedForward(Dense(mlp.fc_in), mlp.act, Dense(mlp.fc_out), before=norm)
     return Block(layer, (attention, feed_forward), parallel=True)

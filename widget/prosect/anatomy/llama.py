@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prosect.anatomy import rotary
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -12,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 FAMILIES = {
@@ -49,6 +51,21 @@ def rms(module: Any) -> Norm:
     return Norm(module, "rms")
 
 
+def scores(own: Any, norm: Any) -> Scores:
+    """The scores with LLaMA's names; some of its kin norm query and key, or cap the scores."""
+    normed = getattr(own, "q_norm", None) is not None
+    turns = bool(getattr(own, "use_rope", True))
+    return Scores(
+        Dense(own.q_proj),
+        Dense(own.k_proj),
+        own.scaling,
+        query_norm=norm(own.q_norm) if normed else None,
+        key_norm=norm(own.k_norm) if normed else None,
+        turn=rotary.halves if turns else None,
+        softcap=getattr(own, "attn_logit_softcapping", None),
+    )
+
+
 def gated(mlp: Any, **norms: Norm) -> FeedForward:
     """The gated feed-forward with LLaMA's names."""
     return FeedForward(
@@ -64,6 +81,7 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         Dense(own.o_proj),
         heads,
         kv_heads,
+        scores(own, rms),
         before=rms(layer.input_layernorm),
     )
     feed_forward = gated(layer.mlp, before=rms(layer.post_attention_layernorm))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prosect.anatomy import rotary
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -12,6 +13,8 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
+    fused,
 )
 
 
@@ -34,16 +37,17 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int) -> Block:
     own, mlp = layer.attn, layer.mlp
     d_ff = mlp.Wo.in_features
-    d = heads * own.head_dim
+    query, key, value = fused(own.Wqkv, heads * own.head_dim)
     first = hasattr(
         layer.attn_norm, "weight"
     )  # the first layer has none: the embeddings are normed
     attention = Attention(
         own,
-        Dense(own.Wqkv, slice(2 * d, 3 * d)),
+        value,
         Dense(own.Wo),
         heads,
         heads,
+        Scores(query, key, own.head_dim**-0.5, turn=rotary.halves),
         before=Norm(layer.attn_norm) if first else None,
     )
     feed_forward = FeedForward(

@@ -11,6 +11,7 @@ from prosect.anatomy.vocabulary import (
     Block,
     Dense,
     Norm,
+    Scores,
 )
 
 
@@ -30,7 +31,9 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attention.attn
-    attention = Attention(own, Dense(own.v), Dense(own.o), heads, heads, registry=False)
+    scores = Scores(Dense(own.q), Dense(own.k), own.attention_head_size**-0.5)
+    value, output = Dense(own.v), Dense(own.o)
+    attention = Attention(own, value, output, heads, heads, scores, registry=False)
     feed_forward = bert.feed_forward_of(layer)
     norms = Norm(layer.attention.LayerNorm), Norm(layer.output.LayerNorm)
     return Block(layer, (attention, norms[0], feed_forward, norms[1]))

@@ -26,6 +26,7 @@ def _block(layer: Any, heads: int, kv_heads: int) -> Block:
         Dense(own.o_proj),
         heads,
         kv_heads,
+        llama.scores(own, llama.rms),
         after=llama.rms(layer.post_attention_layernorm),
     )
     feed_forward = llama.gated(layer.mlp, after=llama.rms(layer.post_feedforward_layernorm))

@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -41,8 +42,9 @@ def _block(layer: Any, heads: int, pre: bool) -> Block:
     norms = Norm(layer.self_attn_layer_norm), Norm(layer.final_layer_norm)
     value, output = Dense(own.v_proj), Dense(own.out_proj)
     feed = Dense(layer.fc1), layer.activation_fn, Dense(layer.fc2)
+    scores = Scores(Dense(own.q_proj), Dense(own.k_proj), own.scaling)
     if pre:
-        attention = Attention(own, value, output, heads, heads, before=norms[0])
+        attention = Attention(own, value, output, heads, heads, scores, before=norms[0])
         return Block(layer, (attention, FeedForward(*feed, before=norms[1])))
-    attention = Attention(own, value, output, heads, heads)
+    attention = Attention(own, value, output, heads, heads, scores)
     return Block(layer, (attention, norms[0], FeedForward(*feed), norms[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prosect.anatomy import rotary
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -12,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -33,7 +35,16 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int, kv_heads: int) -> Block:
     own, norm = layer.self_attn, Norm(layer.input_layernorm)
-    attention = Attention(own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm)
+    scores = Scores(
+        Dense(own.q_proj),
+        Dense(own.k_proj),
+        own.scaling,
+        query_norm=Norm(own.q_layernorm) if own.qk_layernorm else None,
+        key_norm=Norm(own.k_layernorm) if own.qk_layernorm else None,
+        turn=rotary.halves,
+    )
+    value, output = Dense(own.v_proj), Dense(own.dense)
+    attention = Attention(own, value, output, heads, kv_heads, scores, before=norm)
     mlp = layer.mlp
     feed_forward = FeedForward(Dense(mlp.fc1), mlp.activation_fn, Dense(mlp.fc2), before=norm)
     return Block(layer, (attention, feed_forward), parallel=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.vocabulary import Dense, Term
+from prosect.anatomy.vocabulary import Dense, Scores, Term
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Attended:
     """How an attention sublayer came to its output: context W_O, context = α value for each head.
 
     ``value`` has the heads that the model stores, computed by ``value_map``; heads of the context
-    share them in groups.
+    share them in groups. ``read`` is what the queries were made of (and keys and values, but for
+    cross-attention, which has ``source_key``), ``scores`` the rule and ``tables`` the rotary positions that made the scores.
     """
 
     context: Float[Tensor, "token d_heads"]
@@ -80,6 +81,10 @@ class Attended:
     alpha: Float[Tensor, "head target source"]
     value: Float[Tensor, "kv_head source d_head"]
     value_map: Dense
+    source_key: Float[Tensor, "kv_head source d_head"] | None
+    read: Float[Tensor, "target d_in"]
+    scores: Scores | None
+    tables: tuple[Tensor, Tensor] | None
     value_bias: Float[Tensor, "kv_head d_head"] | None
 
 

@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Embedding,
     FeedForward,
     Norm,
+    Scores,
 )
 
 
@@ -60,4 +61,6 @@ def _feed_forward(dense: Any, norm: Any) -> FeedForward:
 
 def _attention(own: Any, norm: Any, heads: int, term: Any) -> Attention:
     before = Norm(norm, "rms")
-    return Attention(own, Dense(own.v), Dense(own.o), heads, heads, before=before, term=term)
+    scores = Scores(Dense(own.q), Dense(own.k), own.scaling)
+    value, output = Dense(own.v), Dense(own.o)
+    return Attention(own, value, output, heads, heads, scores, before=before, term=term)

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from prosect.anatomy.rotary import Turn
+
 Term = Literal["input", "attention", "feed_forward", "bias", "source"]
 TERMS: tuple[Term, ...] = ("input", "attention", "feed_forward", "bias")
 """The four terms of Mickus et al. (2022); decoders with cross-attention have "source" as a fifth."""
@@ -85,6 +87,33 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """How attention scores come about: <query, key> · scale, each projected, normed and turned.
+
+    Attributes
+    ----------
+    query, key
+        The maps W_Q, b_Q and W_K, b_K.
+    scale
+        What the product is multiplied by.
+    query_norm, key_norm
+        The norms of query and key, over a head's dimensions or over all of them.
+    turn
+        Rotary positions.
+    softcap
+        c where the scores become c · tanh(score / c).
+    """
+
+    query: Dense
+    key: Dense
+    scale: float
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    turn: Turn | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True)
 class Attention:
     """An attention sublayer.
 
@@ -93,6 +122,8 @@ class Attention:
     core
         The module that computes the attention weights: it hands itself to the attention function,
         or, where ``registry`` is False, returns them as its second output.
+    scores
+        How queries and keys make the attention scores; None where that has no simple form.
     value, output
         The maps W_V, b_V (of the key/value heads) and W_O, b_O; what ``output`` returns is what the
         sublayer writes.
@@ -109,6 +140,7 @@ class Attention:
     output: Dense
     heads: int
     kv_heads: int
+    scores: Scores | None = None
     before: Norm | None = None
     after: Norm | None = None
     registry: bool = True
@@ -253,6 +285,14 @@ class Anatomy:
         yield from self.tail
 
 
-def interleaved_value(heads: int, d_head: int) -> Tensor:
-    """The value's columns in a fused projection laid out as [head, (query, key, value), d_head]."""
-    return torch.arange(heads * 3 * d_head).view(heads, 3, d_head)[:, 2].flatten()
+def fused(module: Any, d: int) -> tuple[Dense, Dense, Dense]:
+    """Query, key and value of one projection, one after the other, each d wide."""
+    query, key, value = (Dense(module, slice(i * d, (i + 1) * d)) for i in range(3))
+    return query, key, value
+
+
+def interleaved(module: Any, heads: int, d_head: int) -> tuple[Dense, Dense, Dense]:
+    """Query, key and value of one projection laid out as [head, (query, key, value), d_head]."""
+    columns = torch.arange(heads * 3 * d_head).view(heads, 3, d_head)
+    query, key, value = (Dense(module, columns[:, i].flatten()) for i in range(3))
+    return query, key, value

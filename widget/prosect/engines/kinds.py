@@ -53,6 +53,29 @@ NORM = Kind(
     hint="The length of what each head takes from each source: weight times value vector.",
     per_head=True,
 )
+EFFECTIVE = Kind(
+    name="effective",
+    label="Effective",
+    group="identifiability",
+    hint="The part of the attention that the head's output depends on; it may be negative.",
+    per_head=True,
+    signed=True,
+)
+NULL = Kind(
+    name="null",
+    label="Null",
+    group="identifiability",
+    hint="Attention minus effective attention: what could be otherwise without any effect.",
+    per_head=True,
+    signed=True,
+)
+ATTRIBUTION = Kind(
+    name="attribution",
+    label="Attribution",
+    group="gradients",
+    hint="How much a small change of each input token would move a token's vector, as shares.",
+    costly=True,
+)
 CONTRIBUTION = Kind(
     name="contribution",
     label="Contribution",
@@ -125,7 +148,10 @@ def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
         )
         for name in scope_names(block)
     ]
-    kinds = [ATTENTION, NORM, *scopes, CONTRIBUTION, VALUE_ZEROING]
+    kinds = [ATTENTION, NORM, *scopes, CONTRIBUTION, EFFECTIVE, NULL]
+    if all(block.attention.scores is not None for block in anatomy.blocks):
+        kinds.append(ATTRIBUTION)
+    kinds.append(VALUE_ZEROING)
     return {kind.name: kind for kind in kinds}
 
 

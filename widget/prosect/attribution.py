@@ -1,0 +1,161 @@
+"""Hidden Token Attribution of a trace: exact or estimated, and what it says of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from prosect.anatomy.stream import Attended, Fed, State, Wrote
+from prosect.capture import Run
+from prosect.engines import attribution as engine
+from prosect.engines.tangents import Point, points, push, written
+from prosect.errors import UnsupportedModelError
+
+BATCH_NUMBERS = 2**24
+"""How many numbers the widest activations of a batch of tangents may take."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribution:
+    """How much each input token moves each hidden vector (Brunner et al. 2020, section 5).
+
+    Attributes
+    ----------
+    values
+        [layer, target, source], c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F after each of ``layers``:
+        shares that sum to 1 over sources.
+    norms
+        [layer, target, source], |∂e_j/∂x_i|_F themselves.
+    standard_error
+        The same shape as ``values``: of each share, to first order; 0 where it is exact.
+    layers
+        Which layers, from 0: the vectors are ``hidden[layer + 1]``.
+    probes
+        How many random probes a source token; None where exact.
+    start
+        The hidden state whose tokens are the sources.
+    """
+
+    values: Float[Tensor, "layer target source"]
+    norms: Float[Tensor, "layer target source"]
+    standard_error: Float[Tensor, "layer target source"]
+    layers: list[int]
+    probes: int | None
+    start: int
+
+    def __repr__(self) -> str:
+        how = "exact" if self.probes is None else f"{self.probes} probes"
+        layers, targets, sources = self.values.shape
+        return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
+
+    def at(self, targets: Sequence[int]) -> Attribution:
+        """Of some targets only."""
+        places = list(targets)
+        kept = (x[:, places] for x in (self.values, self.norms, self.standard_error))
+        return Attribution(*kept, self.layers, self.probes, self.start)
+
+    def own(self) -> Float[Tensor, "layer"]:
+        """The share of the token's own input in its vector, mean over tokens."""
+        return self.values.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+    def by_distance(self, furthest: int = 10) -> Float[Tensor, "layer distance"]:
+        """The mean share of the sources at each distance, 0 to ``furthest``; both sides together.
+
+        The last column holds all that are at least that far.
+        """
+        n = self.values.shape[-1]
+        places = torch.arange(n)
+        distance = (places[:, None] - places).abs().clamp_max(furthest)
+        return torch.stack(
+            [(self.values * (distance == d)).sum(-1).mean(-1) for d in range(furthest + 1)], dim=-1
+        )
+
+    def overtaken(self) -> Float[Tensor, "layer"]:
+        """The share of tokens that are not the largest contributor to their own vector."""
+        own = torch.arange(self.values.shape[-2], device=self.values.device)
+        return (self.values.argmax(-1) != own).double().mean(-1)
+
+    def local(self, width: int = 2) -> Float[Tensor, "layer"]:
+        """The share of the neighbours at most ``width`` away, of all that the others contribute."""
+        n = self.values.shape[-1]
+        places = torch.arange(n, device=self.values.device)
+        distance = (places[:, None] - places).abs()
+        near = (self.values * ((distance > 0) & (distance <= width))).sum(-1)
+        others = (self.values * (distance > 0)).sum(-1)
+        return (near / others.clamp_min(torch.finfo(others.dtype).tiny)).mean(-1)
+
+
+def attribute(
+    run: Run,
+    parallel: Sequence[bool],
+    *,
+    probes: int | None,
+    layers: Sequence[int],
+    start: int,
+    times_input: bool,
+    head: tuple[int, int] | None,
+    seed: int,
+    progress: bool,
+) -> Attribution:
+    """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
+    details = [record.detail for record in run.stream if isinstance(record, Wrote)]
+    if any(isinstance(detail, Attended) and detail.scores is None for detail in details):
+        raise UnsupportedModelError(
+            "The attention scores of this architecture have no derivative here yet: "
+            "use trace.map('contribution'), which needs none."
+        )
+    walked = points(run.stream, parallel)
+    first = next(i for i, point in enumerate(walked) if _is_state(point, start))
+    if head is None:
+        end = next(i for i, point in enumerate(walked) if _is_state(point, max(layers) + 1))
+        path, reached = walked[first + 1 : end + 1], range(start, max(layers) + 1)
+        carry: engine.Carry = lambda dx: (moved for _, moved in push(dx, path))  # noqa: E731
+    else:
+        end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0] + 1))
+        path, reached, layers = walked[first + 1 : end], [head[0]], [head[0]]
+        carry = lambda dx: [_through_head(dx, path, walked[end], head[1])]  # noqa: E731
+    x, observed = run.hidden[start], len(reached)
+    n, d = x.shape
+    width = max([d, *(detail.neurons.shape[1] for detail in details if isinstance(detail, Fed))])
+    batch = max(1, BATCH_NUMBERS // (n * width))
+    with tqdm(total=n, unit="token", disable=not progress) as bar:
+        if times_input:
+            squares = engine.along_input(x, carry, observed, batch, bar.update)
+        elif probes is None:
+            squares = engine.exact(x, carry, observed, batch, bar.update)
+        else:
+            generator = torch.Generator().manual_seed(seed)
+            squares = engine.estimated(x, carry, observed, batch, bar.update, probes, generator)
+    share, error = engine.shares(squares)
+    rows = [list(reached).index(layer) for layer in layers]
+    return Attribution(
+        values=share[rows].to(x.dtype),
+        norms=squares.values.sqrt()[rows].to(x.dtype),
+        standard_error=error[rows].to(x.dtype),
+        layers=list(layers),
+        probes=None if times_input else probes,
+        start=start,
+    )
+
+
+def _is_state(point: Point, layer: int) -> bool:
+    return isinstance(point.record, State) and point.record.layer == layer
+
+
+def _attends_in(point: Point, layer: int) -> bool:
+    record = point.record
+    return isinstance(record, Wrote) and record.layer == layer and record.term == "attention"
+
+
+def _through_head(dx: Tensor, path: Sequence[Point], at: Point, head: int) -> Tensor:
+    """The change of what one head writes."""
+    moved = dx
+    for _, moved in push(dx, path):
+        pass
+    assert isinstance(at.record, Wrote)
+    return written(moved, at.x, at.record, head)
