@@ -2,6 +2,7 @@
 
 from prosect import figures
 from prosect._version import __version__
+from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
 from prosect.lens import Lens, load
 from prosect.results import Identity, Terms, TokenMap
@@ -10,6 +11,7 @@ from prosect.trace import Trace
 from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
 
 __all__ = [
+    "Diagnosis",
     "Explorer",
     "Heatmap",
     "Identity",
@@ -24,6 +26,7 @@ __all__ = [
     "Trace",
     "UnsupportedModelError",
     "__version__",
+    "doctor",
     "figures",
     "link",
     "load",

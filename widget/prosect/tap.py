@@ -34,15 +34,22 @@ def _attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
+    position_bias: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention as ``eager`` computes it; heads may share keys and values."""
+    """Softmax attention as ``eager`` computes it; heads may share keys and values.
+
+    ``position_bias`` is T5's: its relative positions, added to the scores.
+    """
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value
-    scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = query @ keys.transpose(2, 3) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     precise = torch.promote_types(scores.dtype, torch.float32)
@@ -61,19 +68,28 @@ AttentionMaskInterface.register(NAME, eager_mask)
 @contextmanager
 def tapped(model: nn.Module) -> Iterator[Weights]:
     """Route the model's attention through the tap; yields what each attention module computed."""
+    seen: Weights = {}
+    token = _seen.set(seen)
+    try:
+        with attending(model, NAME):
+            yield seen
+    finally:
+        _seen.reset(token)
+
+
+@contextmanager
+def attending(model: nn.Module, implementation: str) -> Iterator[None]:
+    """Let the model use an implementation of attention for the duration; it gets its own back."""
     configs = {
         id(module.config): module.config
         for module in model.modules()
         if isinstance(module, PreTrainedModel)
     }.values()
     before = [config._attn_implementation for config in configs]
-    seen: Weights = {}
-    token = _seen.set(seen)
     try:
         for config in configs:
-            config._attn_implementation = NAME
-        yield seen
-    finally:
-        _seen.reset(token)
-        for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation = implementation
+        yield
+    finally:
+        for config, own in zip(configs, before, strict=True):
+            config._attn_implementation = own

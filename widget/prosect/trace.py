@@ -169,9 +169,10 @@ class Trace:
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
         _check_count(k, "k counts neurons")
         for record in self.run.stream:
-            if isinstance(record, Wrote) and isinstance(record.detail, Fed):
-                if record.layer == layer + 1:
-                    return Neurons.of(record, record.detail, position, k)
+            if not isinstance(record, Wrote) or record.layer != layer + 1:
+                continue
+            if isinstance(record.detail, Fed):
+                return Neurons.of(record, record.detail, position, k)
         raise AssertionError("every layer has a feed-forward")
 
     def predict(
@@ -203,6 +204,11 @@ class Trace:
             known = ", ".join(self.anatomy.terms)
             raise ProsectError(f"There is no term {unknown[0]!r}: choose from {known}.")
         _check_count(k, "k counts predictions")
+        if self.encoder is None and self.lens.decoder is not None:
+            raise ProsectError(
+                "The head of this model sits on its decoder: "
+                "trace with a target, lens.trace(text, target=...), and predict from that."
+            )
         (place,) = self._positions([position])
         split = self.terms()
         chosen = [split.names.index(name) for name in names]
@@ -231,6 +237,8 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
+        if len(targets) == 0:
+            raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in targets:
             if not -count <= target < count:
                 raise ProsectError(
