@@ -35,7 +35,7 @@ $(PY):
 	exit 1
 
 js/node_modules/.package-lock.json: js/package.json js/package-lock.json
-	@node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null || { \
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && command -v npm >/dev/null || { \
 	  echo "prosect's front end needs Node.js 20 or newer with npm: install it so that node and npm are found on PATH." >&2; \
 	  exit 1; }
 	cd js && npm ci --no-audit --no-fund
@@ -53,11 +53,11 @@ $(READY): $(PY) $(STATIC) pyproject.toml constraints.txt
 
 demo: setup ## dissect one sentence: a page on disk and the tour, executed
 	@mkdir -p build
-	$(BIN)/prosect "$(TEXT)" -o build/demo.html
 	$(PY) -m nbconvert --log-level=WARN --to notebook --execute notebooks/tour.ipynb --output-dir build --output tour.ipynb
+	$(BIN)/prosect "$(TEXT)" -o build/demo.html
 	@echo
-	@echo "The page:  $(CURDIR)/build/demo.html   (open it in any browser, it needs no network)"
-	@echo "The tour:  $(CURDIR)/build/tour.ipynb  (executed; 'make lab' opens JupyterLab on a fresh one)"
+	@echo "The page: $(CURDIR)/build/demo.html (open it in any browser, it needs no network)"
+	@echo "The tour: $(CURDIR)/build/tour.ipynb (executed; make lab opens the tour in JupyterLab)"
 
 lab: setup ## open the tour in JupyterLab
 	$(PY) -m jupyterlab notebooks/tour.ipynb

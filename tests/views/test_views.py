@@ -90,7 +90,9 @@ def test_a_place_out_of_range_is_refused_and_nothing_moves(
 
 
 def test_an_unknown_argument_is_refused_by_name(trace: prosect.Trace) -> None:
-    with pytest.raises(TypeError, match="Explorer has no argument 'heads': choose from layer, head"):
+    with pytest.raises(
+        TypeError, match="Explorer has no argument 'heads': choose from layer, head"
+    ):
         trace.explore(heads=3)
 
 
