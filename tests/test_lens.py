@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from families import TEXTS, random_model, word_pieces
 from transformers import (
     BertConfig,
     BertModel,
@@ -19,6 +18,7 @@ from transformers import (
 )
 
 import prosect
+from families import TEXTS, random_model, word_pieces
 from prosect import demo
 
 
@@ -64,7 +64,7 @@ def small(config: type, **sizes: int) -> Any:
 
 def test_an_unsupported_architecture_names_those_that_are() -> None:
     model = CTRLModel(small(CTRLConfig, n_embd=8, dff=8, n_layer=1, n_head=2, n_positions=16))
-    with pytest.raises(prosect.UnsupportedModelError, match="'ctrl' is not supported yet: .*gpt2"):
+    with pytest.raises(prosect.UnsupportedModelError, match=r"'ctrl' is not supported yet: .*gpt2"):
         prosect.Lens(model, word_pieces())
 
 

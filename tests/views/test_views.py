@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import traitlets
-from families import TEXTS, random_lens
-from views.test_arrays import decode
 
 import prosect
+from families import TEXTS, random_lens
 from prosect.views.view import BUDGET, PLACE, View
+from views.test_arrays import decode
 
 VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
 
