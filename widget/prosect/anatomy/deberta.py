@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from prosect.anatomy import bert
-from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, FeedForward, Norm, Projection
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    FeedForward,
+    Norm,
+    Projection,
+)
 from prosect.errors import UnsupportedModelError
 
 

@@ -14,15 +14,12 @@ from prosect.anatomy.vocabulary import (
     Norm,
 )
 
-
 FAMILIES = {"gemma2": "Gemma 2", "gemma3_text": "Gemma 3"}
 
 
 def anatomy(base: Any) -> Anatomy:
     """Describe Gemma 2 and the text model of Gemma 3."""
-    return llama.decoder(
-        base, family=FAMILIES[base.config.model_type], block=_block, norm=_norm
-    )
+    return llama.decoder(base, family=FAMILIES[base.config.model_type], block=_block, norm=_norm)
 
 
 def _norm(module: Any) -> Norm:

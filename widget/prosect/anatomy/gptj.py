@@ -32,7 +32,5 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int) -> Block:
     own, norm = layer.attn, Norm(layer.ln_1)
-    attention = Attention(
-        own, Dense(own.v_proj), Dense(own.out_proj), heads, heads, before=norm
-    )
+    attention = Attention(own, Dense(own.v_proj), Dense(own.out_proj), heads, heads, before=norm)
     return Block(layer, (attention, FeedForward(Dense(layer.mlp.fc_out), before=norm)))

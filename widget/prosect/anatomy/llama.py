@@ -14,7 +14,6 @@ from prosect.anatomy.vocabulary import (
     Norm,
 )
 
-
 FAMILIES = {
     "llama": "LLaMA",
     "mistral": "Mistral",

@@ -34,7 +34,9 @@ def anatomy(base: Any) -> Anatomy:
 def _block(layer: Any, heads: int) -> Block:
     own = layer.attn
     d = heads * own.head_dim
-    first = hasattr(layer.attn_norm, "weight")  # the first layer has none: the embeddings are normed
+    first = hasattr(
+        layer.attn_norm, "weight"
+    )  # the first layer has none: the embeddings are normed
     attention = Attention(
         own,
         Dense(own.Wqkv, slice(2 * d, 3 * d)),

@@ -33,7 +33,5 @@ def anatomy(base: Any) -> Anatomy:
 
 def _block(layer: Any, heads: int, kv_heads: int) -> Block:
     own, norm = layer.self_attn, Norm(layer.input_layernorm)
-    attention = Attention(
-        own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm
-    )
+    attention = Attention(own, Dense(own.v_proj), Dense(own.dense), heads, kv_heads, before=norm)
     return Block(layer, (attention, FeedForward(Dense(layer.mlp.fc2), before=norm)))

@@ -228,5 +228,3 @@ def _merge(
     index = torch.tensor([places[part] for part in parts], device=vectors.device)
     merged = vectors.new_zeros(len(places), *vectors.shape[1:]).index_add_(0, index, vectors)
     return list(places), merged
-
-
