@@ -330,3 +330,15 @@ def test_a_tokenizer_of_another_model_is_refused() -> None:
     model.resize_token_embeddings(50)
     with pytest.raises(prosect.ProsectError, match="load both from the same place"):
         prosect.Lens(model, word_pieces())
+
+
+def test_an_attention_that_takes_what_is_not_known_is_refused() -> None:
+    lens = random_lens("bert")
+    core = lens.anatomy.blocks[0].attention.core
+
+    def with_sinks(_module: object, args: object, kwargs: dict[str, object]) -> object:
+        return args, {**kwargs, "s_aux": torch.zeros(4)}
+
+    core.register_forward_pre_hook(with_sinks, with_kwargs=True)
+    with pytest.raises(prosect.UnsupportedModelError, match="takes 's_aux', which prosect does not"):
+        lens.trace(TEXTS[0])

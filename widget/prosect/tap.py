@@ -7,7 +7,7 @@ duration of a run and switched back after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -17,10 +17,15 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
+from prosect.errors import UnsupportedModelError
+
 NAME = "prosect"
 
 Weights = dict[nn.Module, list[Float[Tensor, "batch head target source"]]]
 """The attention weights α of each attention module, in the order of its calls."""
+
+_WITHOUT_EFFECT = {"position_ids", "token_type_ids", "cache_position"}
+"""What models hand to every attention function and the plain one does not need."""
 
 _seen: ContextVar[Weights | None] = ContextVar("prosect_attention", default=None)
 
@@ -35,12 +40,14 @@ def _attend(
     dropout: float = 0.0,
     softcap: float | None = None,
     position_bias: Tensor | None = None,
-    **_: object,
+    **others: object,
 ) -> tuple[Tensor, Tensor]:
     """Softmax attention as ``eager`` computes it; heads may share keys and values.
 
-    ``position_bias`` is T5's: its relative positions, added to the scores.
+    ``position_bias`` is T5's: its relative positions, added to the scores. A tensor of another name
+    would change the result in a way that is not known here, and is refused.
     """
+    _check_known(module, others)
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value
@@ -59,6 +66,15 @@ def _attend(
         seen.setdefault(module, []).append(weights)
     weights = nn.functional.dropout(weights.to(value.dtype), p=dropout, training=module.training)
     return (weights @ values).transpose(1, 2).contiguous(), weights
+
+
+def _check_known(module: nn.Module, others: Mapping[str, object]) -> None:
+    for name, value in others.items():
+        if isinstance(value, Tensor) and name not in _WITHOUT_EFFECT:
+            raise UnsupportedModelError(
+                f"The attention of {type(module).__name__} takes {name!r}, which prosect does not "
+                "know: what it computes could not be trusted."
+            )
 
 
 AttentionInterface.register(NAME, _attend)

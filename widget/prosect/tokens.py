@@ -150,8 +150,10 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
 
     Models may predict more tokens than their tokenizer knows: those are shown as their number.
     """
-    if (string := tokenizer.convert_ids_to_tokens(id)) is None:
+    known = tokenizer.convert_ids_to_tokens(id)
+    if known is None:
         return f"⟨{id}⟩"
+    string = str(known)
     shown = _unmarked(str(tokenizer.decode([id])).removeprefix("##"))
     return string if id in _special_ids(tokenizer) or not shown else shown
 
