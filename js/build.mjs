@@ -1,4 +1,5 @@
 // Bundles the widget module, its style sheet and the shim of the exported page into the Python package.
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -12,8 +13,9 @@ const shared = {
   logLevel: "info",
 };
 
-await build({
+const { metafile } = await build({
   ...shared,
+  metafile: true,
   entryPoints: { widget: here("src/widget.tsx") },
   outdir: here("../widget/prosect/static"),
   format: "esm",
@@ -31,3 +33,22 @@ await build({
   outdir: here("../widget/prosect/static"),
   format: "iife",
 });
+
+/** The bundle carries other people's code: their licences travel beside it. */
+async function licences(inputs) {
+  const packages = new Set(
+    inputs.map((input) => input.match(/node_modules\/((?:@[^/]+\/)?[^/]+)/)?.[1]).filter(Boolean),
+  );
+  const texts = [...packages].sort().map(async (name) => {
+    const folder = here(`node_modules/${name}`);
+    const file = (await readdir(folder)).find((entry) => /^licen[cs]e/i.test(entry));
+    if (!file) throw new Error(`${name} is bundled and brings no licence`);
+    return `${name}\n\n${await readFile(`${folder}/${file}`, "utf8")}`;
+  });
+  return (await Promise.all(texts)).join(`\n${"-".repeat(80)}\n\n`);
+}
+
+await writeFile(
+  here("../widget/prosect/static/licences.txt"),
+  await licences(Object.keys(metafile.inputs)),
+);

@@ -9,6 +9,9 @@ os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # the models are so small that sharing the work takes longer than doing it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import prosect
@@ -161,6 +169,14 @@ class Family:
     options: dict[str, Any] = field(default_factory=dict)
     float32_norms: bool = False
     """Whether its norms compute in float32 whatever the weights."""
+    float32_softmax: bool = False
+    """Whether the softmax that the model itself computes, not the tap, does so."""
+
+    def exact(self, dtype: torch.dtype) -> float:
+        """How exactly parts must add up, relatively."""
+        if dtype == torch.float32:
+            return 1e-5
+        return 1e-6 if self.float32_norms or self.float32_softmax else 1e-12
 
     def make(self) -> Any:
         """A model with transformers' own initial weights."""
@@ -256,8 +272,7 @@ FAMILIES: dict[str, Family] = {
         "GPTNeoConfig",
         _common,
         byte_pairs,
-        num_layers=4,
-        num_heads=SIZES["heads"],
+        num_hidden_layers=4,
         attention_types=[[["global", "local"], 2]],
         window_size=4,
         layer_norm_epsilon=EPSILON,
@@ -284,14 +299,17 @@ FAMILIES: dict[str, Family] = {
     "phi": _family(
         "PhiForCausalLM", "PhiConfig", _common, byte_pairs, layer_norm_eps=EPSILON, **GROUPED
     ),
-    "bloom": _family(
-        "BloomForCausalLM",
-        "BloomConfig",
-        _common,
-        byte_pairs,
-        n_layer=SIZES["layers"],
-        n_head=SIZES["heads"],
-        layer_norm_epsilon=EPSILON,
+    "bloom": replace(
+        _family(
+            "BloomForCausalLM",
+            "BloomConfig",
+            _common,
+            byte_pairs,
+            n_layer=SIZES["layers"],
+            n_head=SIZES["heads"],
+            layer_norm_epsilon=EPSILON,
+        ),
+        float32_softmax=True,
     ),
     "opt": _family(
         "OPTForCausalLM",
@@ -323,6 +341,7 @@ FAMILIES: dict[str, Family] = {
         sliding_window=6,
         attn_logit_softcapping=2.0,
         final_logit_softcapping=3.0,
+        attention_bias=True,
         **GROUPED,
     ),
     "gemma3": _rms(
@@ -352,6 +371,25 @@ FAMILIES: dict[str, Family] = {
 PAIRS = ("t5", "t5-gated", "bart", "marian")
 """Those with an encoder and a decoder."""
 
+STACKS = (*FAMILIES, *(f"{family}-decoder" for family in PAIRS))
+"""Every stack of layers that can be traced: each family, then the decoders of pairs."""
+
+
+def family_of(stack: str) -> str:
+    """The family that a stack is of."""
+    return stack if stack in FAMILIES else stack.removesuffix("-decoder")
+
+
+def trace_of(lens: prosect.Lens, stack: str, text: str = TEXTS[0]) -> prosect.Trace:
+    """The trace of a text through the stack; a decoder reads the second of the texts."""
+    return lens.trace(text, target=None if stack in FAMILIES else TEXTS[1])
+
+
+@cache
+def sample(stack: str, dtype: torch.dtype = torch.float64) -> prosect.Trace:
+    """One trace that tests share: leave it and its model as they are."""
+    return trace_of(random_lens(family_of(stack), dtype), stack)
+
 
 def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
     """A model of the family whose every weight is random, norms and biases included."""
@@ -370,4 +408,6 @@ def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0)
 
 def random_lens(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> prosect.Lens:
     """The same, opened with a tokenizer of the kind that the family uses."""
-    return prosect.Lens(random_model(family, dtype, seed), FAMILIES[family].tokenizer(), name=family)
+    return prosect.Lens(
+        random_model(family, dtype, seed), FAMILIES[family].tokenizer(), name=family
+    )

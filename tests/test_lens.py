@@ -7,18 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from families import TEXTS, random_model, word_pieces
 from transformers import (
     BertConfig,
     BertModel,
+    BloomConfig,
+    BloomModel,
     CTRLConfig,
     CTRLModel,
+    DebertaV2Config,
+    DebertaV2Model,
     GPT2Config,
     GPT2Model,
     PreTrainedTokenizerFast,
 )
 
 import prosect
+from families import TEXTS, byte_pairs, random_model, word_pieces
 from prosect import demo
 
 
@@ -64,7 +68,7 @@ def small(config: type, **sizes: int) -> Any:
 
 def test_an_unsupported_architecture_names_those_that_are() -> None:
     model = CTRLModel(small(CTRLConfig, n_embd=8, dff=8, n_layer=1, n_head=2, n_positions=16))
-    with pytest.raises(prosect.UnsupportedModelError, match="'ctrl' is not supported yet: .*gpt2"):
+    with pytest.raises(prosect.UnsupportedModelError, match=r"'ctrl' is not supported yet: .*gpt2"):
         prosect.Lens(model, word_pieces())
 
 
@@ -94,6 +98,22 @@ def test_what_is_no_transformers_model_is_refused() -> None:
 def test_cross_attention_is_refused_rather_than_left_out(model: Any) -> None:
     with pytest.raises(prosect.UnsupportedModelError, match="has cross-attention"):
         prosect.Lens(model, word_pieces())
+
+
+def test_a_bloom_whose_stream_is_taken_after_its_norms_is_refused() -> None:
+    sizes = {"hidden_size": 8, "n_layer": 1, "n_head": 2}
+    config = small(BloomConfig, apply_residual_connection_post_layernorm=True, **sizes)
+    with pytest.raises(prosect.UnsupportedModelError, match="stream after the norms") as raised:
+        prosect.Lens(BloomModel(config), byte_pairs())
+    assert "\n" not in str(raised.value)
+
+
+def test_a_deberta_with_a_convolution_is_refused() -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = small(DebertaV2Config, intermediate_size=8, conv_kernel_size=3, **sizes)
+    with pytest.raises(prosect.UnsupportedModelError, match="adds a convolution") as raised:
+        prosect.Lens(DebertaV2Model(config), word_pieces())
+    assert "\n" not in str(raised.value)
 
 
 def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:

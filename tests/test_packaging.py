@@ -21,6 +21,7 @@ SHIPPED = [
     "prosect/py.typed",
     "prosect/static/widget.js",
     "prosect/static/widget.css",
+    "prosect/static/licences.txt",
     "prosect/static/page.js",
 ]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from families import random_lens
-from views.test_arrays import decode
 
 import prosect
+from families import random_lens
 from prosect.cli import main
+from views.test_arrays import decode
 
 
 class Reader(HTMLParser):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from transformers import PreTrainedTokenizer
 
 import prosect
-from families import random_lens
+from families import random_lens, random_model
 from prosect.tokens import Token
 
 
@@ -95,3 +96,102 @@ def test_any_text_is_kept_as_text(text: str, family: str) -> None:
     if family == "gpt2" and len(text) == 200:
         text = "x" * 60
     assert "".join(labels(text, family)).replace("␣", "") == text.replace(" ", "")
+
+
+class Words(PreTrainedTokenizer):
+    """A tokenizer written in Python, as some models have it: it does not say where tokens are.
+
+    Lower case, by white space; ``##`` or ``@@`` mark the pieces of a word.
+    """
+
+    model_input_names = ["input_ids", "attention_mask"]
+
+    def __init__(self) -> None:
+        special = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>"}
+        known = "the river bank road ros ##es duck@@ lings , ▁walk"
+        self.known = [*special.values(), "</s>", *known.split()]
+        super().__init__(eos_token="</s>", **special)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.known)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {token: id for id, token in enumerate(self.known)}
+
+    def _tokenize(self, text: str, **_: object) -> list[str]:
+        split = {"roses": ["ros", "##es"], "ducklings": ["duck@@", "lings"], "walk": ["▁walk"]}
+        words = text.lower().replace(",", " , ").split()
+        return [piece for word in words for piece in split.get(word, [word])]
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return self.known.index(token) if token in self.known else 1
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return self.known[index]
+
+    def build_inputs_with_special_tokens(
+        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
+    ) -> list[int]:
+        second = [] if token_ids_1 is None else [*token_ids_1, 3]
+        return [2, *token_ids_0, 3, *second]
+
+
+def found(text: str, pair: str | None = None) -> list[Token]:
+    lens = prosect.Lens(random_model("roberta"), Words())
+    assert not lens.tokenizer.is_fast
+    trace = lens.trace(text, pair)
+    assert trace.terms().error < 1e-12
+    return trace.tokens
+
+
+def test_a_tokenizer_without_offsets_has_its_tokens_found_in_the_text() -> None:
+    text = "The river  bank, the ROAD"
+    tokens = found(text)
+    assert [t.label for t in tokens] == ["<s>", "The", "river", "bank", ",", "the", "ROAD", "</s>"]
+    spans = [t.span for t in tokens]
+    assert spans == [None, (0, 3), (4, 9), (11, 15), (15, 16), (17, 20), (21, 25), None]
+    assert all(t.text == text[slice(*t.span)] for t in tokens if t.span is not None)
+    assert [t.special for t in tokens] == [True, *[False] * 6, True]
+
+
+def test_words_are_then_told_by_white_space() -> None:
+    tokens = found("the roses, walk ducklings")
+    assert [t.word for t in tokens] == [None, 0, 1, 1, 1, 2, 3, 3, None]
+    assert [t.label for t in tokens[1:-1]] == ["the", "ros", "es", ",", "walk", "duck", "lings"]
+    assert [t.span for t in tokens[2:4]] == [(4, 7), (7, 9)]
+
+
+def test_a_token_that_is_not_in_the_text_has_no_span_and_those_after_it_have() -> None:
+    tokens = found("the willow bank")
+    willow = tokens[2]
+    assert (willow.text, willow.span, willow.word, willow.special) == ("<unk>", None, None, False)
+    assert tokens[3].span == (11, 15)
+
+
+def test_a_text_of_unknown_words_is_not_an_empty_one() -> None:
+    assert [t.label for t in found("willow oak")] == ["<s>", "<unk>", "<unk>", "</s>"]
+    with pytest.raises(prosect.ProsectError, match="The text is empty"):
+        found("  ")
+
+
+def test_the_second_text_of_a_pair_is_found_in_itself() -> None:
+    tokens = found("the river bank", "bank the road")
+    assert [t.span for t in tokens] == [
+        *(None, (0, 3), (4, 9), (10, 14)),
+        *(None, (0, 4), (5, 8), (9, 13), None),
+    ]
+    assert [t.word for t in tokens] == [None, 0, 1, 2, None, 3, 4, 5, None]
+
+
+def test_special_tokens_written_in_the_text_are_found_there() -> None:
+    tokens = found("the </s> bank")
+    assert (tokens[2].special, tokens[2].span, tokens[2].label) == (True, (4, 8), "</s>")
+    assert tokens[3].span == (9, 13)
+
+
+def test_a_tokenizer_without_offsets_traces_batches() -> None:
+    lens = prosect.Lens(random_model("roberta"), Words())
+    texts = ["the river", "the river bank and the road", "road"]
+    for trace, text in zip(lens.traces(texts), texts, strict=True):
+        assert trace.tokens == lens.trace(text).tokens

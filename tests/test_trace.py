@@ -1,4 +1,4 @@
-"""A trace is what the model itself computes, and the model is left as it was found."""
+"""What a trace holds, and that the model is left as it was found."""
 
 from __future__ import annotations
 
@@ -8,32 +8,89 @@ import pytest
 import torch
 
 import prosect
-from families import FAMILIES, SIZES, TEXTS, random_lens, random_model, word_pieces
+from families import (
+    FAMILIES,
+    PAIRS,
+    SIZES,
+    STACKS,
+    TEXTS,
+    family_of,
+    random_lens,
+    random_model,
+    sample,
+    trace_of,
+    word_pieces,
+)
+from prosect.results import TOLERANCES
+
+LAYERS = {"albert-groups": 8, "gpt-neo": 4}
+OPENINGS = ["bert", "gpt2", "mpnet", "deberta-v2", "gpt-neo", "bloom", "albert", "opt-post-norm"]
+OPENINGS += ["t5", "t5-decoder", "bart-decoder"]
+"""Stacks seen by the tap and stacks seen by hooks; encoders and decoders."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_tapped_run_equals_the_models_own_eager_run(family: str) -> None:
-    lens = random_lens(family)
-    trace = lens.trace(TEXTS[0])
-    inputs = lens.tokenizer(TEXTS[0], return_tensors="pt")
-    if family == "distilbert":
-        inputs.pop("token_type_ids", None)
-    eager = random_model(family)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad():
-        output = eager.base_model(**inputs, output_hidden_states=True, output_attentions=True)
-    assert torch.equal(trace.hidden, torch.stack(output.hidden_states)[:, 0])
-    assert torch.equal(trace.attention, torch.stack(output.attentions)[:, 0])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_shapes_are_those_documented(family: str) -> None:
-    trace = random_lens(family).trace(TEXTS[1])
-    n = len(trace.tokens)
-    assert trace.hidden.shape == (SIZES["layers"] + 1, n, SIZES["d"])
-    assert trace.attention.shape == (SIZES["layers"], SIZES["heads"], n, n)
+@pytest.mark.parametrize("stack", STACKS)
+def test_shapes_are_those_documented(stack: str) -> None:
+    trace = sample(stack)
+    n, layers = len(trace.tokens), LAYERS.get(stack, SIZES["layers"])
+    assert trace.hidden.shape == (layers + 1, n, SIZES["d"])
+    assert trace.attention.shape == (layers, SIZES["heads"], n, n)
+    terms = trace.terms()
+    assert terms.values.shape == (len(terms.names), layers + 1, n, SIZES["d"])
     assert not trace.hidden.requires_grad
-    assert not trace.terms().values.requires_grad
+    assert not terms.values.requires_grad
+    assert not trace.terms("head").values.requires_grad
+    assert not trace.neurons(0, 0).values.requires_grad
+    if stack in FAMILIES:
+        assert trace.encoder is None
+        assert trace.cross_attention is None
+    else:
+        assert trace.encoder is not None
+        sources = len(trace.encoder.tokens)
+        assert trace.cross_attention is not None
+        assert trace.cross_attention.shape == (layers, SIZES["heads"], n, sources)
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_a_decoder_reads_what_the_model_makes_of_the_target(family: str) -> None:
+    """Teacher forcing: its start token, then the target without its last token."""
+    trace = sample(f"{family}-decoder")
+    lens = trace.lens
+    labels = lens.tokenizer(text_target=TEXTS[1]).input_ids
+    assert [token.id for token in trace.tokens] == [
+        lens.model.config.decoder_start_token_id,
+        *labels[:-1],
+    ]
+    assert trace.tokens[0].special
+    assert trace.tokens[0].span is None
+    assert trace.texts == (TEXTS[1],)
+    assert trace.encoder is not None
+    assert trace.encoder.texts == (TEXTS[0],)
+    assert torch.equal(trace.encoder.hidden, sample(family).hidden)
+    words = [token.text for token in trace.tokens if token.span is not None]
+    assert "".join(words) == TEXTS[1].replace(" ", "")
+
+
+@pytest.mark.parametrize("family", ["bart", "marian"])
+def test_a_target_that_fills_every_position_is_traced_and_one_more_token_is_refused(
+    family: str,
+) -> None:
+    lens = random_lens(family, torch.float32)
+    added = len(lens.tokenizer(text_target="a").input_ids) - 1
+    most = SIZES["positions"] - added  # the start token takes the place of the last one
+    assert len(lens.trace("a", target="a" + "," * (most - 1)).tokens) == SIZES["positions"]
+    with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
+        lens.trace("a", target="a" + "," * most)
+
+
+def test_a_target_that_cannot_be_read_says_so() -> None:
+    lens = random_lens("bart", torch.float32)
+    with pytest.raises(prosect.ProsectError, match="The text is empty"):
+        lens.trace("a", target="")
+    with pytest.raises(TypeError, match="must be a string, not int"):
+        lens.trace("a", target=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="bert has no decoder beside its encoder"):
+        random_lens("bert").trace("a", target="b")
 
 
 def test_a_pair_keeps_its_types_and_its_two_texts() -> None:
@@ -57,39 +114,95 @@ def _fingerprint(model: Any) -> dict[str, Any]:
         "attention": [
             m.config._attn_implementation for m in model.modules() if hasattr(m, "config")
         ],
+        "configurations": [str(m.config) for m in model.modules() if hasattr(m, "config")],
         "training": [m.training for m in model.modules()],
-        "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
+        "hooks": [
+            [len(hooks) for name, hooks in vars(m).items() if "hooks" in name and hooks is not None]
+            for m in model.modules()
+        ],
         "gradients": [(p.requires_grad, p.grad is None) for p in model.parameters()],
+        "weights": {name: float(value.float().sum()) for name, value in model.state_dict().items()},
         "grad mode": torch.is_grad_enabled(),
     }
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_the_model_is_left_as_it_was_found(family: str, implementation: str) -> None:
-    lens = random_lens(family)
-    lens.model.set_attn_implementation(implementation)
+@pytest.mark.parametrize("stack", OPENINGS)
+def test_the_model_is_left_as_it_was_found(stack: str, implementation: str) -> None:
+    lens = random_lens(family_of(stack))
+    if implementation == "eager" or lens.model._supports_sdpa:
+        lens.model.set_attn_implementation(implementation)
     lens.model.train()
-    lens.model.base_model.get_input_embeddings().eval()
+    lens.model.get_input_embeddings().eval()
+    next(lens.model.parameters()).requires_grad_(False)
     before = _fingerprint(lens.model)
-    lens.trace(TEXTS[0])
+    trace = trace_of(lens, stack)
+    assert _fingerprint(lens.model) == before
+    trace.terms("source")
+    trace.neurons(0, 0)
     assert _fingerprint(lens.model) == before
 
 
-def test_the_model_is_left_as_it_was_found_after_an_error() -> None:
-    lens = random_lens("bert")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("stack", OPENINGS)
+def test_the_model_is_left_as_it_was_found_after_an_error(
+    stack: str, error: type[BaseException]
+) -> None:
+    lens = random_lens(family_of(stack))
     lens.model.train()
+    stopped = lens.anatomy if stack in FAMILIES else lens.decoder
+    assert stopped is not None
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise error
 
-    handle = lens.anatomy.blocks[1].module.register_forward_hook(interrupt)
+    handle = stopped.blocks[1].module.register_forward_hook(interrupt)
     before = _fingerprint(lens.model)
-    with pytest.raises(KeyboardInterrupt):
-        lens.trace(TEXTS[0])
+    with pytest.raises(error):
+        trace_of(lens, stack)
     assert _fingerprint(lens.model) == before
     handle.remove()
-    assert lens.trace(TEXTS[0]).terms().error < 1e-12
+    exact = FAMILIES[family_of(stack)].exact(torch.float64)
+    assert trace_of(lens, stack).terms().error <= exact
+
+
+def test_an_interrupted_batch_leaves_the_model_as_it_was_found() -> None:
+    lens = random_lens("bert")
+    lens.model.train()
+    calls = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+
+    lens.anatomy.blocks[0].module.register_forward_hook(interrupt)
+    before = _fingerprint(lens.model)
+    traces = lens.traces(TEXTS, batch_size=2)
+    next(traces)
+    assert _fingerprint(lens.model) == before  # between batches too
+    next(traces)
+    with pytest.raises(KeyboardInterrupt):
+        next(traces)
+    assert _fingerprint(lens.model) == before
+
+
+def test_hooks_and_gradients_of_the_user_go_on_working() -> None:
+    lens = random_lens("gpt2", torch.float32)
+    seen: list[torch.Size] = []
+    module: Any = lens.anatomy.blocks[0].module
+    module.register_forward_hook(lambda _m, _a, output: seen.append(output[0].shape))
+    lens.trace(TEXTS[0])
+    assert len(seen) == 1
+    ids = lens.tokenizer(TEXTS[0], return_tensors="pt").input_ids
+    model: Any = lens.model
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert all(p.grad is not None for p in model.transformer.h.parameters())
+    gradient = model.transformer.wte.weight.grad.clone()
+    trace = lens.trace(TEXTS[0])
+    trace.predict()
+    assert torch.equal(model.transformer.wte.weight.grad, gradient)
 
 
 def test_dropout_does_not_act_in_a_model_left_in_training_mode() -> None:
@@ -107,17 +220,51 @@ def test_moving_or_reloading_the_weights_is_followed() -> None:
     assert lens.trace(TEXTS[0]).terms().error < 1e-12
 
 
-def test_weights_in_half_precision_are_analysed_in_float32() -> None:
-    trace = random_lens("bert", torch.bfloat16).trace(TEXTS[0])
-    assert trace.hidden.dtype == torch.float32
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("stack", STACKS)
+def test_models_in_half_precision_are_analysed_in_float32(stack: str, dtype: torch.dtype) -> None:
+    trace = sample(stack, dtype)
+    assert trace.lens.model.dtype == dtype
+    assert trace.hidden.dtype == trace.attention.dtype == torch.float32
+    terms = trace.terms()
+    assert terms.values.dtype == torch.float32
+    assert terms.error <= TOLERANCES[dtype]
+    for by in ("layer", "head", "source", "norm", "embedding"):
+        parts = trace.terms(by)
+        assert parts.values.dtype == torch.float32
+        assert parts.error <= TOLERANCES[dtype]
+    assert trace.neurons(1, 2).values.dtype == torch.float32
+    family = family_of(stack)
+    exact = random_model(family, dtype).float()
+    full = trace_of(prosect.Lens(exact, FAMILIES[family].tokenizer()), stack)
+    off = (terms.values - full.terms().values).norm() / full.terms().values.norm()
+    assert off < 0.2
 
 
-def test_values_that_are_not_finite_name_the_layer() -> None:
-    lens = random_lens("bert")
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("stack", STACKS)
+def test_values_that_are_not_finite_name_the_layer(stack: str, value: float) -> None:
+    lens = random_lens(family_of(stack), torch.float32)
+    anatomy = lens.anatomy if stack in FAMILIES else lens.decoder
+    assert anatomy is not None
+    block = anatomy.blocks[1]
+    first = next(n for n, b in enumerate(anatomy.blocks, start=1) if b.module is block.module)
     with torch.no_grad():
-        lens.anatomy.blocks[1].feed_forward.output.weight[0, 0] = float("nan")
-    with pytest.raises(prosect.ProsectError, match="output of layer 2"):
-        lens.trace(TEXTS[0])
+        block.feed_forward.output.module.weight[0, 0] = value
+    with pytest.raises(prosect.ProsectError, match=f"output of layer {first}: check") as raised:
+        trace_of(lens, stack)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_embeddings_that_are_not_finite_are_named(stack: str) -> None:
+    lens = random_lens(family_of(stack), torch.float32)
+    anatomy = lens.anatomy if stack in FAMILIES else lens.decoder
+    assert anatomy is not None
+    with torch.no_grad():
+        anatomy.words.weight[:, 0] = float("nan")
+    with pytest.raises(prosect.ProsectError, match="NaN or infinite values in the embeddings"):
+        trace_of(lens, stack)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n"])
@@ -129,7 +276,11 @@ def test_an_empty_text_says_so(text: str) -> None:
             random_lens("gpt2").trace(text)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+UNLIMITED = ("deberta-v2", "bloom", "t5", "t5-gated")
+"""Those whose positions are relative only."""
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in UNLIMITED])
 def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refused(
     family: str,
 ) -> None:
@@ -139,6 +290,13 @@ def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refuse
     assert len(lens.trace("a" + "," * (most - 1)).tokens) == SIZES["positions"]
     with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
         lens.trace("a" + "," * most)
+
+
+@pytest.mark.parametrize("family", UNLIMITED)
+def test_relative_positions_have_no_end(family: str) -> None:
+    trace = random_lens(family).trace("a" + "," * 99)
+    assert len(trace.tokens) >= 100
+    assert trace.terms().error <= FAMILIES[family].exact(torch.float64)
 
 
 def test_a_text_that_is_no_string_is_refused() -> None:
@@ -172,3 +330,17 @@ def test_a_tokenizer_of_another_model_is_refused() -> None:
     model.resize_token_embeddings(50)
     with pytest.raises(prosect.ProsectError, match="load both from the same place"):
         prosect.Lens(model, word_pieces())
+
+
+def test_an_attention_that_takes_what_is_not_known_is_refused() -> None:
+    lens = random_lens("bert")
+    core = lens.anatomy.blocks[0].attention.core
+
+    def with_sinks(_module: object, args: object, kwargs: dict[str, object]) -> object:
+        return args, {**kwargs, "s_aux": torch.zeros(4)}
+
+    core.register_forward_pre_hook(with_sinks, with_kwargs=True)
+    with pytest.raises(
+        prosect.UnsupportedModelError, match="takes 's_aux', which prosect does not"
+    ):
+        lens.trace(TEXTS[0])

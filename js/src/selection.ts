@@ -16,26 +16,29 @@ export interface Selection {
 export function select(traits: Traits, end: AbortSignal): Selection {
   const { layer, head, target, source } = traits;
   const pinned = signal(source.peek());
-  // A value of `source` that was not written here comes from Python or another view: it is a pin.
-  let written = source.peek();
+  // What the pointer lights is no pin. Any other value, from Python or another view, is one, also -1.
+  let pointed: number | undefined;
   const dispose = effect(() => {
-    if (source.value !== written) pinned.value = source.value;
+    if (source.value !== pointed) pinned.value = source.value;
   });
   end.addEventListener("abort", dispose, { once: true });
 
-  const write = (token: number) => {
-    written = token;
+  const hover = (token: number) => {
+    pointed = token;
     source.value = token;
   };
   const pinSource = (token: number) => {
     pinned.value = token;
-    if (token >= 0) write(token);
+    if (token >= 0) hover(token);
   };
 
   return {
     pinned,
-    hover: write,
-    leave: () => write(pinned.peek()),
+    hover,
+    leave: () => {
+      pointed = undefined;
+      source.value = pinned.peek();
+    },
     toggleTarget: (token) => {
       target.value = target.peek() === token ? -1 : token;
     },

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from browser.hosts import Lab, LabServer, Notebook, Window, start_chromium
+from browser.hosts import PATIENCE, Lab, LabServer, Notebook, Window, start_chromium
 
-#: The windows that are open now: what they show is kept where a test fails.
-_windows: list[Window] = []
+expect.set_options(timeout=PATIENCE * 1000)
+
+#: The windows open now, by the fixture that opened them: what a failed test saw is kept.
+_windows: dict[str, list[Window]] = {"lab": [], "open_page": []}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +29,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     if report.failed and belongs_here(item):
         name = re.sub(r"[^\w.-]+", "-", f"{item.path.stem}-{item.name}-{report.when}")
-        for number, window in enumerate(_windows):
+        fixtures = getattr(item, "fixturenames", ())
+        seen = [window for name in _windows if name in fixtures for window in _windows[name]]
+        for number, window in enumerate(seen):
             try:
                 window.keep(f"{name}-{number}" if number else name)
             except Exception as error:  # the window itself may be what broke
@@ -61,9 +65,9 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 def lab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
     """JupyterLab, open in a window that all tests share."""
     lab = Lab(browser, lab_server)
-    _windows.append(lab.window)
+    _windows["lab"].append(lab.window)
     yield lab
-    _windows.remove(lab.window)
+    _windows["lab"].remove(lab.window)
     lab.close()
 
 
@@ -81,9 +85,10 @@ def notebook(kernel: Notebook) -> Iterator[Notebook]:
     window = kernel.lab.window
     window.forget()
     yield kernel
-    assert window.errors == []
-    assert window.refused == []
+    errors, refused = window.errors, window.refused
     kernel.clear()
+    assert errors == []
+    assert refused == []
 
 
 @pytest.fixture
@@ -94,13 +99,13 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Window]]:
     def open_page(path: Path, **options: object) -> Window:
         window = Window.open(browser, allow=("file:", "blob:", "data:"), **options)
         opened.append(window)
-        _windows.append(window)
+        _windows["open_page"].append(window)
         window.page.goto(path.resolve().as_uri())
         return window
 
     yield open_page
     for window in opened:
-        _windows.remove(window)
+        _windows["open_page"].remove(window)
         errors, refused = window.errors, window.refused
         window.context.close()
         assert errors == []

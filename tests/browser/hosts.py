@@ -13,7 +13,8 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -208,7 +209,9 @@ class Lab:
 
     def __init__(self, browser: Browser, server: LabServer) -> None:
         self.server = server
-        self.window = Window.open(browser, allow=(server.url, "blob:", "data:"))
+        size = {"width": 1440, "height": 1200}
+        allow = (server.url, "blob:", "data:")
+        self.window = Window.open(browser, allow, viewport=size)
         self.page = self.window.page
         self.page.goto(f"{server.url}lab?token={server.token}&reset")
         self.page.wait_for_function("window.jupyterapp !== undefined")
@@ -227,6 +230,20 @@ class Lab:
         self.command("apputils:change-theme", theme=f"JupyterLab {name.title()}")
         light = json.dumps(name == "light")
         self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
+        # JupyterLab covers itself while the style sheet loads.
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+
+    @contextmanager
+    def resized(self, width: int, height: int) -> Iterator[None]:
+        """Give the window another size for a while; at the end it is light and as it was."""
+        before = self.page.viewport_size
+        assert before is not None
+        self.page.set_viewport_size({"width": width, "height": height})
+        try:
+            yield
+        finally:
+            self.page.set_viewport_size(before)
+            self.theme("light")
 
     def open(self, path: str) -> Notebook:
         """Open a notebook of the server's folder, with its kernel running."""
@@ -310,6 +327,11 @@ class Notebook:
         answer = self._script(body, statement)
         if answer["status"] != "ok":
             raise AssertionError(f"{statement}: {answer.get('ename')}: {answer.get('evalue')}")
+
+    def start(self, statement: str) -> None:
+        """Run a Python statement in the kernel without waiting for its end."""
+        body = "panel.sessionContext.session.kernel.requestExecute({ code: argument });"
+        self._script(body, statement)
 
     # Cells
 
@@ -408,9 +430,3 @@ class Cell:
         notebook = self.notebook._script("return panel.id;")
         cells = self.notebook.page.locator(f"[id='{notebook}'] .jp-Notebook .jp-Cell")
         return cells.nth(self.index).locator(".jp-Cell-outputArea")
-
-    def picture(self, path: Path) -> None:
-        """Take a picture of the cell's outputs."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.output.scroll_into_view_if_needed()
-        self.output.screenshot(path=path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
@@ -67,11 +65,12 @@ def test_what_goes_wrong_is_reported(notebook: Notebook) -> None:
     window.forget()
 
 
-def test_themes_and_pictures(notebook: Notebook, lab: Lab, tmp_path: Path) -> None:
+def test_themes_reach_the_page(notebook: Notebook, lab: Lab) -> None:
     cell = notebook.add("print('seen')")
+    pictures = []
     for theme in ("light", "dark"):
         lab.theme(theme)
-        cell.picture(tmp_path / f"{theme}.png")
+        pictures.append(cell.output.screenshot())
     lab.theme("light")
     assert cell.text == "seen"
-    assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
+    assert pictures[0] != pictures[1]

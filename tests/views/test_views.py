@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import traitlets
-from families import TEXTS, random_lens
-from views.test_arrays import decode
 
 import prosect
-from prosect.views.view import BUDGET, PLACE, View
+from families import TEXTS, random_lens
+from prosect.views.sources import BUDGET
+from prosect.views.view import PLACE, View
+from views.test_arrays import decode
 
 VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
 
@@ -90,7 +91,9 @@ def test_a_place_out_of_range_is_refused_and_nothing_moves(
 
 
 def test_an_unknown_argument_is_refused_by_name(trace: prosect.Trace) -> None:
-    with pytest.raises(TypeError, match="Explorer has no argument 'heads': choose from layer, head"):
+    with pytest.raises(
+        TypeError, match="Explorer has no argument 'heads': choose from layer, head"
+    ):
         trace.explore(heads=3)
 
 

@@ -2,6 +2,7 @@
 
 from prosect import figures
 from prosect._version import __version__
+from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
 from prosect.lens import Lens, load
 from prosect.maps import Comparison, TokenMap
@@ -12,6 +13,7 @@ from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
 
 __all__ = [
     "Comparison",
+    "Diagnosis",
     "Explorer",
     "Heatmap",
     "Identity",
@@ -29,6 +31,7 @@ __all__ = [
     "Trace",
     "UnsupportedModelError",
     "__version__",
+    "doctor",
     "figures",
     "link",
     "load",

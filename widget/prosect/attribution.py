@@ -154,8 +154,6 @@ def _attends_in(point: Point, layer: int) -> bool:
 
 def _through_head(dx: Tensor, path: Sequence[Point], at: Point, head: int) -> Tensor:
     """The change of what one head writes."""
-    moved = dx
-    for _, moved in push(dx, path):
-        pass
     assert isinstance(at.record, Wrote)
+    *_, (_, moved) = [(at.record.layer, dx), *push(dx, path)]
     return written(moved, at.x, at.record, head)

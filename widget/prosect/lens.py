@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
-from prosect import demo
 from prosect.anatomy.families import anatomies_of
 from prosect.capture import run
+from prosect.demo.models import named
 from prosect.errors import ProsectError
 from prosect.tokens import Pieces, Token, read_tokens
 from prosect.trace import Trace
@@ -125,14 +123,15 @@ class Lens:
         """
         if batch_size < 1:
             raise ProsectError(f"batch_size counts texts and must be at least 1, not {batch_size}.")
+        if isinstance(texts, str):
+            raise TypeError("traces takes many texts: for a single one use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
         bar = tqdm(texts, total=total, unit="text", disable=not progress)
         batch: list[tuple[str, str | None]] = []
         first = 0
         for item in bar:
-            batch.append(
-                (item, None) if isinstance(item, str) else _as_pair(item, first + len(batch))
-            )
+            number = first + len(batch)
+            batch.append((item, None) if isinstance(item, str) else _as_pair(item, number))
             if len(batch) == batch_size:
                 yield from self._trace_batch(batch, first)
                 first += len(batch)
@@ -168,9 +167,8 @@ class Lens:
         _check_text(target)
         encoding = self.tokenizer(text_target=target, verbose=False)
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
+        tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
         self._check_length(tokens, decoder.positions)
-        start = _start_token(self.model.config, self.tokenizer)
-        tokens = [start, *tokens]
         device = self.anatomy.words.weight.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
@@ -200,7 +198,7 @@ class Lens:
         if encoding.encodings is not None:
             pieces = Pieces.of(encoding, 0)
         else:
-            pieces = Pieces.found(list(encoding["input_ids"]), texts[0], self.tokenizer)
+            pieces = Pieces.found(list(encoding["input_ids"]), texts, self.tokenizer)
         return read_tokens(pieces, texts, self.tokenizer)
 
     def _padded(self, texts: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
@@ -221,7 +219,7 @@ class Lens:
         }
 
     def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
-        if not any(token.span is not None for token in tokens):
+        if all(token.special and token.span is None for token in tokens):
             raise ProsectError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
         if over > 0:
@@ -258,7 +256,9 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
     Parameters
     ----------
     name
-        A model id, a local folder, or nothing for the demo model, which needs no network.
+        A model id; a local folder; a short name of a model that comes as a Python package
+        ("minilm", "smollm2", "rxnmapper", "antiberty"); or nothing for the demo model, "minilm".
+        A short name goes before a folder of that name: write "./smollm2" for the folder.
     **options
         Passed on to ``from_pretrained`` of the model, such as ``dtype`` or ``device_map``.
         Code that comes with a model is never run.
@@ -266,7 +266,8 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
     Raises
     ------
     ProsectError
-        If the demo model is not installed, or nothing can be loaded under the name.
+        If the package of a short name is not installed (the message says how to get it), or
+        nothing can be loaded under the name.
     UnsupportedModelError
         If the architecture is not supported.
     """
@@ -275,30 +276,20 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
             "prosect does not run code that comes with a model: "
             "load such a model yourself and pass it to prosect.Lens(model, tokenizer)."
         )
-    source = demo.model_folder() if name is None else name
+    known = named("minilm" if name is None else name)
+    if known is not None:
+        return Lens(*known.open(**options), name=known.title)
+    assert name is not None
     try:
-        with _quiet() if name is None else nullcontext():
-            config = AutoConfig.from_pretrained(source)
-            model = _model_class(config).from_pretrained(source, **options)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+        config = AutoConfig.from_pretrained(name)
+        model = _model_class(config).from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ProsectError(
-            f"Cannot load {str(source)!r}: it is neither a local folder with a model "
+            f"Cannot load {str(name)!r}: it is neither a local folder with a model "
             f"nor a model id that can be reached from here ({str(error).strip().splitlines()[0]})"
         ) from error
-    return Lens(model, tokenizer, name=demo.NAME if name is None else None)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar for what loads in an instant: in a notebook it would be saved as a widget."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    return Lens(model, tokenizer)
 
 
 def _model_class(config: transformers.PretrainedConfig) -> Any:

@@ -229,6 +229,19 @@ class Maps:
             )
         _check(baseline, get_args(Baseline), "baseline")
         _check(measure, get_args(Measure), "measure")
+        key = ("map", name, value_bias, baseline, measure)
+        if key not in self._kept:
+            self._kept[key] = self._made(kind, value_bias, baseline, measure)
+        return self._kept[key]
+
+    def computed(self, name: str) -> bool:
+        """Whether a map is kept, with its default options."""
+        if ("map", name, True, "zero", "norm") in self._kept:
+            return True
+        return "FF" in name and (True, True, "zero", "norm") in self._kept
+
+    def _made(self, kind: Kind, value_bias: bool, baseline: Baseline, measure: Measure) -> TokenMap:
+        name = kind.name
         if name == "attention":
             return self._attention()
         if name == "norm":
@@ -345,12 +358,6 @@ class Maps:
         return self._kept[key]
 
     def _contribution(self, baseline: Baseline) -> TokenMap:
-        key = ("contribution", baseline)
-        if key not in self._kept:
-            self._kept[key] = self._contribute(baseline)
-        return self._kept[key]
-
-    def _contribute(self, baseline: Baseline) -> TokenMap:
         hidden, stream = self._run.hidden, self._run.stream
         layers, n, _ = hidden.shape
         rests, _ = whole.rest_of(stream, self._parallel, baseline)

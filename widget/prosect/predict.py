@@ -39,12 +39,17 @@ def logits_of(
         If the model has no head that predicts tokens.
     """
     put = vector.to(model.dtype).reshape(1, 1, -1)
+    replaced = False
 
     def replace_last(_module: object, _arguments: object, output: Any) -> Any:
+        nonlocal replaced
+        replaced = True
         output["last_hidden_state"] = put
         return output
 
     def replace_input(_module: object, _arguments: object) -> tuple[Tensor]:
+        nonlocal replaced
+        replaced = True
         return (put,)
 
     if anatomy.outlet is None:
@@ -64,5 +69,10 @@ def logits_of(
         raise UnsupportedModelError(
             f"{type(model).__name__} has no head that predicts tokens: "
             "load the model with its language-modelling head, as with AutoModelForMaskedLM."
+        )
+    if not replaced:
+        raise UnsupportedModelError(
+            f"The head of {type(model).__name__} does not read what {type(anatomy.base).__name__} "
+            "returns, so no other vector can be put in its place."
         )
     return lift(logits[0, -1])

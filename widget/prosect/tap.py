@@ -7,7 +7,7 @@ duration of a run and switched back after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -17,10 +17,15 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
+from prosect.errors import UnsupportedModelError
+
 NAME = "prosect"
 
 Weights = dict[nn.Module, list[Float[Tensor, "batch head target source"]]]
 """The attention weights α of each attention module, in the order of its calls."""
+
+_WITHOUT_EFFECT = {"position_ids", "token_type_ids", "cache_position"}
+"""What models hand to every attention function and the plain one does not need."""
 
 _seen: ContextVar[Weights | None] = ContextVar("prosect_attention", default=None)
 
@@ -34,17 +39,24 @@ def _attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
-    **_: object,
+    position_bias: Tensor | None = None,
+    **others: object,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax attention as ``eager`` computes it; heads may share keys and values."""
+    """Softmax attention as ``eager`` computes it; heads may share keys and values.
+
+    ``position_bias`` is T5's: its relative positions, added to the scores. A tensor of another name
+    would change the result in a way that is not known here, and is refused.
+    """
+    _check_known(module, others)
     group = query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(group, dim=1) if group > 1 else key
     values = value.repeat_interleave(group, dim=1) if group > 1 else value
-    scores = (
-        query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    )
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = query @ keys.transpose(2, 3) * scale
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     precise = torch.promote_types(scores.dtype, torch.float32)
@@ -56,6 +68,15 @@ def _attend(
     return (weights @ values).transpose(1, 2).contiguous(), weights
 
 
+def _check_known(module: nn.Module, others: Mapping[str, object]) -> None:
+    for name, value in others.items():
+        if isinstance(value, Tensor) and name not in _WITHOUT_EFFECT:
+            raise UnsupportedModelError(
+                f"The attention of {type(module).__name__} takes {name!r}, which prosect does not "
+                "know: what it computes could not be trusted."
+            )
+
+
 AttentionInterface.register(NAME, _attend)
 AttentionMaskInterface.register(NAME, eager_mask)
 
@@ -63,19 +84,28 @@ AttentionMaskInterface.register(NAME, eager_mask)
 @contextmanager
 def tapped(model: nn.Module) -> Iterator[Weights]:
     """Route the model's attention through the tap; yields what each attention module computed."""
+    seen: Weights = {}
+    token = _seen.set(seen)
+    try:
+        with attending(model, NAME):
+            yield seen
+    finally:
+        _seen.reset(token)
+
+
+@contextmanager
+def attending(model: nn.Module, implementation: str) -> Iterator[None]:
+    """Let the model use an implementation of attention for the duration; it gets its own back."""
     configs = {
         id(module.config): module.config
         for module in model.modules()
         if isinstance(module, PreTrainedModel)
     }.values()
     before = [config._attn_implementation for config in configs]
-    seen: Weights = {}
-    token = _seen.set(seen)
     try:
         for config in configs:
-            config._attn_implementation = NAME
-        yield seen
-    finally:
-        _seen.reset(token)
-        for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation = implementation
+        yield
+    finally:
+        for config, own in zip(configs, before, strict=True):
+            config._attn_implementation = own

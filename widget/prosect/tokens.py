@@ -85,24 +85,28 @@ class Pieces:
         )
 
     @classmethod
-    def found(cls, ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerBase) -> Pieces:
-        """Find the tokens of a tokenizer without offsets in the text, in order.
+    def found(
+        cls, ids: Sequence[int], texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+    ) -> Pieces:
+        """Find the tokens of a tokenizer without offsets in the texts, in order.
 
         A token that is not found as it is written (normalised, unknown) has no span.
         """
         strings = [str(tokenizer.convert_ids_to_tokens(i)) for i in ids]
         added = _special_ids(tokenizer)
-        sequences: list[int | None] = []
-        spans: list[tuple[int, int] | None] = []
-        end = 0
-        for id, string in zip(ids, strings, strict=True):
-            start = -1 if id in added else text.find(bare := _unmarked(string), end)
-            sequences.append(None if id in added else 0)
-            if start < 0:
-                spans.append(None)
-            else:
-                end = start + len(bare)
-                spans.append((start, end))
+        sequences = _sequences(ids, texts, tokenizer)
+        spans: list[tuple[int, int] | None] = [None] * len(ids)
+        ends = [0] * len(texts)
+        for i, (id, sequence) in enumerate(zip(ids, sequences, strict=True)):
+            if sequence is None:
+                continue
+            lower = texts[sequence].lower()  # where lower case has another length, as it is
+            text = lower if len(lower) == len(texts[sequence]) else texts[sequence]
+            bare = strings[i] if id in added else _bare(strings[i])
+            start = text.find(bare.lower() if text is lower else bare, ends[sequence])
+            if bare and start >= 0:
+                ends[sequence] = start + len(bare)
+                spans[i] = start, start + len(bare)
         return cls(ids, strings, sequences, spans, [None] * len(ids))
 
 
@@ -132,7 +136,7 @@ def read_tokens(
         if special or sequence is None:
             text = label = pieces.strings[i]
         elif span is None:
-            text = label = _unmarked(pieces.strings[i]) or pieces.strings[i]
+            text = label = _bare(pieces.strings[i]) or pieces.strings[i]
         else:
             text = texts[sequence][slice(*span)]
             # what is unknown to the model has no form of its own to show
@@ -142,8 +146,14 @@ def read_tokens(
 
 
 def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
-    """How to show a token of the vocabulary on its own, without the marks of its tokenizer."""
-    string = str(tokenizer.convert_ids_to_tokens(id))
+    """How to show a token of the vocabulary on its own, without the marks of its tokenizer.
+
+    Models may predict more tokens than their tokenizer knows: those are shown as their number.
+    """
+    known = tokenizer.convert_ids_to_tokens(id)
+    if known is None:
+        return f"⟨{id}⟩"
+    string = str(known)
     shown = _unmarked(str(tokenizer.decode([id])).removeprefix("##"))
     return string if id in _special_ids(tokenizer) or not shown else shown
 
@@ -151,6 +161,35 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
 def _unmarked(string: str) -> str:
     """A token's string without the mark of a word's beginning."""
     return string.replace("▁", " ").strip()
+
+
+def _bare(string: str) -> str:
+    """A token's string without any mark of a word's beginning, or of its going on."""
+    bare = _unmarked(string)
+    return bare.removeprefix("##").removesuffix("@@") or bare
+
+
+def _sequences(
+    ids: Sequence[int], texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[int | None]:
+    """Which text each token is of, by what the tokenizer makes of each text alone.
+
+    Where it makes something else of it there (Marian's targets), all but control tokens are taken.
+    """
+    sequences: list[int | None] = [None] * len(ids)
+    added = _special_ids(tokenizer)
+    end = 0
+    for number, text in enumerate(texts):
+        own = list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])  # pyright: ignore
+        last = len(ids) - len(own)
+        start = next((i for i in range(end, last + 1) if list(ids[i : i + len(own)]) == own), None)
+        if start is not None:
+            end = start + len(own)
+            sequences[start:end] = [number] * len(own)
+        else:
+            sequences[end:] = [None if id in added else number for id in ids[end:]]
+            end = len(ids)
+    return sequences
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:

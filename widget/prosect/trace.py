@@ -174,8 +174,9 @@ class Trace:
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
         _check_count(k, "k counts neurons")
         for record in self.run.stream:
-            here = isinstance(record, Wrote) and record.layer == layer + 1
-            if here and isinstance(record.detail, Fed):
+            if not isinstance(record, Wrote) or record.layer != layer + 1:
+                continue
+            if isinstance(record.detail, Fed):
                 return Neurons.of(record, record.detail, position, k)
         raise AssertionError("every layer has a feed-forward")
 
@@ -208,6 +209,11 @@ class Trace:
             known = ", ".join(self.anatomy.terms)
             raise ProsectError(f"There is no term {unknown[0]!r}: choose from {known}.")
         _check_count(k, "k counts predictions")
+        if self.encoder is None and self.lens.decoder is not None:
+            raise ProsectError(
+                "The head of this model sits on its decoder: "
+                "trace with a target, lens.trace(text, target=...), and predict from that."
+            )
         (place,) = self._positions([position])
         split = self.terms()
         chosen = [split.names.index(name) for name in names]
@@ -236,6 +242,8 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
+        if len(targets) == 0:
+            raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in targets:
             if not -count <= target < count:
                 raise ProsectError(
@@ -304,6 +312,10 @@ class Trace:
         """
         found = self._maps.map(kind, value_bias=value_bias, baseline=baseline, measure=measure)
         return found.with_rest() if rest else found
+
+    def computed(self, kind: str) -> bool:
+        """Whether the map of a kind is there already, with its default options."""
+        return self._maps.computed(kind)
 
     def compare(self, before: str, after: str) -> Comparison:
         """What lies between two kinds of map of the layer, such as "ATB" and "ATBFF".

@@ -23,7 +23,7 @@ def anatomy(base: Any) -> Anatomy:
     heads = base.config.num_attention_heads
     return Anatomy(
         family="OPT",
-        base=base,
+        base=decoder,  # what the model with a head calls: not what is around it
         words=decoder.embed_tokens,
         embeddings=(
             Embedding("word", decoder.project_in or decoder.embed_tokens),

@@ -73,7 +73,8 @@ class Attended:
 
     ``value`` has the heads that the model stores, computed by ``value_map``; heads of the context
     share them in groups. ``read`` is what the queries were made of (and keys and values, but for
-    cross-attention, which has ``source_key``), ``scores`` the rule and ``tables`` the rotary positions that made the scores.
+    cross-attention, which has ``source_key``); ``scores`` is the rule that made the scores, and
+    ``tables`` the rotary positions.
     """
 
     context: Float[Tensor, "token d_heads"]

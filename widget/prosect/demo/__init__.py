@@ -1,4 +1,4 @@
-"""The model that comes without a model hub: all-MiniLM-L6-v2, a BERT of 6 layers of 12 heads."""
+"""The models that come without a model hub; the first is all-MiniLM-L6-v2, a small BERT."""
 
 from __future__ import annotations
 

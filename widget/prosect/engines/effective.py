@@ -96,7 +96,6 @@ def _by_prefix(
     factor as soon as a prefix spans what the whole does; where it does not yet, or the factor is
     nearly singular, the singular values of the prefix decide.
     """
-    heads, n, d = t.shape
     _, s, w = torch.linalg.svd(torch.linalg.qr(t, mode="r").R, full_matrices=False)
     kept = s > tolerance * s[:, :1]
     rank = kept.sum(-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,12 +20,18 @@ loses its own mean (Kobayashi et al. 2021). The sum is the same; in RMSNorm ther
 
 
 def through_norm(
-    parts: Float[Tensor, "*part token d"], norm: Normed, centring: Centring = "bias"
+    parts: Float[Tensor, "*part token d"],
+    norm: Normed,
+    centring: Centring = "bias",
+    out: Tensor | None = None,
 ) -> Float[Tensor, "*part token d"]:
-    """Scale every part by g/σ, after subtracting its own mean where each part is centred by itself."""
+    """Scale every part by g/σ; if each is centred by itself, after subtracting its own mean.
+
+    The result is written to ``out`` where that is given; it may be ``parts``.
+    """
     if centring == "each" and norm.mean is not None:
         parts = parts - parts.mean(-1, keepdim=True)
-    return parts * scale_of(norm)
+    return torch.mul(parts, scale_of(norm), out=out)
 
 
 def scale_of(norm: Normed) -> Float[Tensor, "token d"]:

@@ -44,7 +44,8 @@ def terms_of(
     Tensor [term, layer+1, token, d]
     """
     states = [record for record in stream if isinstance(record, State)]
-    result = states[-1].hidden.new_empty(len(names), len(states), *states[-1].hidden.shape)
+    hidden = states[-1].hidden
+    result = hidden.new_empty(len(names), len(states), *hidden.shape)
     start = stream[0]
     assert isinstance(start, Wrote)
     terms = start.output.new_zeros(len(names), *start.output.shape)
@@ -57,7 +58,7 @@ def terms_of(
                 if ours is not None:
                     terms[bias] += ours
             case Normed():
-                terms = through_norm(terms, record, centring)
+                terms = through_norm(terms, record, centring, out=terms)
                 for rest in (record.bias, norm_mean(record, centring)):
                     if rest is not None:
                         terms[bias] += rest
@@ -67,6 +68,8 @@ def terms_of(
                     terms[bias] += record.bias
             case State():
                 result[:, record.layer] = terms
+                if record.layer + 1 < len(states):  # where the next state's terms grow, in place
+                    terms = result[:, record.layer + 1].copy_(terms)
     return result
 
 

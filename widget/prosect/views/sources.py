@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prosect.engines.identity import METRICS
+from prosect.engines.kinds import Kind
 from prosect.trace import Trace
 
 Sources = dict[str, Callable[[], NDArray[Any]]]
@@ -22,8 +23,12 @@ Sources = dict[str, Callable[[], NDArray[Any]]]
 NEIGHBORS = 10
 BUDGET = 8 * 2**20
 """How many bytes of maps a view sends at once."""
-WORK = 2e10
-"""How many multiplications a view does for its maps before it shows."""
+PAGE = 48 * 2**20
+"""How many bytes of maps a page holds."""
+WORK = 2e9
+"""How many multiplications a view does for one kind of map before it shows."""
+PATIENCE = 1e12
+"""How many multiplications a page does for one kind, some ten seconds; and a view, when asked."""
 THUMBNAIL = 32
 """Maps of more tokens than this are pooled to this many cells a side for the overview."""
 
@@ -58,30 +63,64 @@ def thumbnails(trace: Trace) -> Sources:
     return {f"overview/{name}": partial(pooled, name) for name in trace.kinds}
 
 
+def size_of(trace: Trace, kind: Kind) -> int:
+    """How many bytes the maps of a kind take."""
+    layers, heads, n, _ = trace.attention.shape
+    return 2 * layers * n * n * (heads if kind.per_head else 1)
+
+
+def work_of(trace: Trace, kind: Kind) -> float:
+    """How many multiplications a kind takes from here, roughly; nothing once it is computed."""
+    if not kind.costly or trace.computed(kind.name):
+        return 0.0
+    layers, _, n, _ = trace.attention.shape
+    block = trace.anatomy.blocks[0]
+    feed_forward = block.feed_forward.output.weight.numel()
+    d = trace.hidden.shape[-1]
+    a_pass = 2.0 * layers * n * (4 * d * d + 2 * feed_forward)
+    if kind.name == "contribution":
+        return n * a_pass
+    if kind.name == "attribution":
+        return 2 * n * d * a_pass
+    passes = 2 if kind.name == "value_zeroing" else 1
+    return passes * 2.0 * layers * n * n * feed_forward
+
+
 def sent_later(trace: Trace, names: Iterable[str]) -> list[str]:
     """Which arrays wait until they are looked at.
 
     All maps, where the quick ones together are over the budget of bytes; the costly ones, where
     computing them takes long or they are over what is left.
     """
-    layers, heads, n, _ = trace.attention.shape
-    quick, costly = 0, 0
-    for kind in trace.kinds.values():
-        size = 2 * layers * n * n * (heads if kind.per_head else 1)
-        quick, costly = (quick, costly + size) if kind.costly else (quick + size, costly)
-    feed_forward = trace.anatomy.blocks[0].feed_forward.output.weight.numel()
-    work = 2 * layers * n * n * feed_forward * sum(kind.costly for kind in trace.kinds.values())
+    kinds = trace.kinds.values()
+    quick = sum(size_of(trace, kind) for kind in kinds if not kind.costly)
     every = quick > BUDGET
-    slow = every or work > WORK or quick + costly > BUDGET
+    left = BUDGET - quick
+    later = {kind.name for kind in kinds if every}
+    for kind in kinds:
+        if kind.costly:
+            left -= size_of(trace, kind)
+            if left < 0 or work_of(trace, kind) > WORK:
+                later.add(kind.name)
 
     def waits(name: str) -> bool:
         part, _, rest = name.partition("/")
-        if part not in ("map", "overview"):
-            return False
-        kind = trace.kinds[rest.split("/")[0]]
-        return slow if kind.costly else every and part == "map"
+        kind = trace.kinds.get(rest.split("/")[0])
+        # thumbnails of quick kinds are small and always there
+        return kind is not None and kind.name in later and (part == "map" or kind.costly)
 
     return [name for name in names if waits(name)]
+
+
+def kept_in_page(trace: Trace, first: str) -> list[str]:
+    """The kinds that a page holds: the open one, and as many others as fit in time and bytes."""
+    kept, left = [], PAGE
+    for kind in sorted(trace.kinds.values(), key=lambda kind: kind.name != first):
+        size = size_of(trace, kind)
+        if kind.name == first or (size <= left and work_of(trace, kind) <= PATIENCE):
+            kept.append(kind.name)
+            left -= size
+    return [name for name in trace.kinds if name in kept]
 
 
 def importance(trace: Trace) -> Sources:

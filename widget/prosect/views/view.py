@@ -11,10 +11,11 @@ import anywidget
 import traitlets
 
 from prosect import frontend, page
+from prosect.errors import ProsectError
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
-from prosect.views.sources import Sources, sent_later
+from prosect.views.sources import PATIENCE, Sources, kept_in_page, sent_later, work_of
 
 PLACE = ("layer", "head", "target", "source", "kind", "theme")
 """The public traits: where the reader is, and how the page looks."""
@@ -105,14 +106,26 @@ class View(anywidget.AnyWidget):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
-        Everything that the view can show is in the file; it opens at the reader's present place.
+        It opens at the reader's present place. The kind of map that is open is in the file, and
+        every other that fits in time and bytes or was computed before: for long texts, call
+        ``trace.map(kind)`` for those that should be there too.
         """
+        kinds = kept_in_page(self._trace, self.kind)
+
+        def kept(name: str) -> bool:
+            part, _, rest = name.partition("/")
+            return part not in ("map", "overview") or rest.split("/")[0] in kinds
+
+        remote = [name for name in self._remote if kept(name)]
+        state = {name: getattr(self, name) for name in (*PLACE, *_CONTENT)}
+        state["_kinds"] = [kind for kind in self._kinds if kind["name"] in kinds]
+        state["_remote"] = remote
         page.write(
             path,
             title=f"{self._trace.texts[0]} – prosect",
-            state={name: getattr(self, name) for name in (*PLACE, *_CONTENT)},
+            state=state,
             data=self._data,
-            remote={name: encode(self._sources[name]()) for name in self._remote},
+            remote={name: encode(self._sources[name]()) for name in remote},
         )
 
     @traitlets.validate("layer", "head", "target", "source")
@@ -135,6 +148,14 @@ class View(anywidget.AnyWidget):
             )
         return proposal.value
 
+    def _check_patience(self, name: str) -> None:
+        kind = self._trace.kinds.get(name.partition("/")[2].split("/")[0])
+        if kind is not None and work_of(self._trace, kind) > 30 * PATIENCE:
+            raise ProsectError(
+                f"{kind.label} takes long for {len(self._trace.tokens)} tokens: "
+                f"run trace.map({kind.name!r}) in a cell, then open it here."
+            )
+
     def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Send an array that the front end asked for; an error goes to reader and log."""
         if "request" not in content:
@@ -144,11 +165,14 @@ class View(anywidget.AnyWidget):
         try:
             if name not in self._sources:
                 raise KeyError(f"this view has no array {name!r}")
+            self._check_patience(str(name))
             self.send({**reply, "working": True})
             spec, data = encode(self._sources[name]())
         except Exception as error:  # whatever went wrong, the reader waits for an answer
             _log.exception("prosect could not send %r", name)
-            self.send({**reply, "error": f"{type(error).__name__}: {error}"})
+            known = isinstance(error, ProsectError)
+            sentence = str(error) if known else f"{type(error).__name__}: {error}"
+            self.send({**reply, "error": sentence})
         else:
             self.send({**reply, "spec": spec}, [data])
 

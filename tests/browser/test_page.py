@@ -1,0 +1,155 @@
+"""The exported page, opened from disk with no network at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+import prosect
+from browser.hosts import BUILD, Window
+from browser.view import (
+    FIRST_BANK,
+    HOSTILE,
+    HOSTILE_LENS,
+    LAST_BANK,
+    TEXT,
+    ShownView,
+    check_hostile,
+    check_the_hand,
+)
+
+OpenPage = Callable[..., Window]
+
+
+@pytest.fixture(scope="module")
+def lens() -> prosect.Lens:
+    return prosect.load()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> prosect.Lens:
+    names: dict[str, Any] = {}
+    exec(HOSTILE_LENS, names)
+    return names["hostile_lens"]
+
+
+def shown(window: Window) -> ShownView:
+    """Wait for the view of a page."""
+    read = "(name) => globalThis.prosect.model.get(name)"
+    root = window.page.locator("#prosect .prosect")
+    return ShownView(root, lambda trait: window.page.evaluate(read, trait))
+
+
+def test_the_page_works_as_the_notebook_does(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    lens.trace(TEXT).explore().to_html(tmp_path / "page.html")
+    window = open_page(tmp_path / "page.html")
+    check_the_hand(shown(window))
+    expect(window.page).to_have_title(f"{TEXT} – prosect")
+
+
+def test_the_page_opens_at_the_readers_place(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    view = lens.trace(TEXT).explore()
+    view.layer, view.head, view.target, view.source = 4, 9, LAST_BANK, FIRST_BANK
+    view.to_html(tmp_path / "page.html")
+    page = shown(open_page(tmp_path / "page.html"))
+    page.shows_head(4, 9)
+    page.shows_target(LAST_BANK)
+    page.shows_source(FIRST_BANK)
+
+
+def test_traits_of_the_page_can_be_set(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    lens.trace(TEXT).explore().to_html(tmp_path / "page.html")
+    window = open_page(tmp_path / "page.html")
+    view = shown(window)
+    window.page.evaluate("prosect.model.set('layer', 2); prosect.model.set('target', 13)")
+    window.page.evaluate("prosect.model.save_changes()")
+    view.shows_head(2, 0)
+    view.shows_target(LAST_BANK)
+
+
+@pytest.mark.parametrize("name", ["Heatmap", "TermBars", "Neighbors"])
+def test_each_view_has_its_page(
+    name: str, lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    getattr(prosect, name)(lens.trace(TEXT)).to_html(tmp_path / "page.html")
+    view = shown(open_page(tmp_path / "page.html"))
+    view.token(LAST_BANK).click()
+    view.shows_target(LAST_BANK)
+    view.reads(target=LAST_BANK)
+    view.nothing_sticks_out()
+
+
+def test_hostile_tokens_are_only_text(
+    hostile: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    trace = hostile.trace("|".join(HOSTILE))
+    trace.explore().to_html(tmp_path / "page.html")
+    window = open_page(tmp_path / "page.html")
+    check_hostile(shown(window))
+    assert window.page.title().startswith(HOSTILE[0])
+
+
+def test_one_single_token(hostile: prosect.Lens, open_page: OpenPage, tmp_path: Path) -> None:
+    hostile.trace("👩‍👩‍👧").explore().to_html(tmp_path / "page.html")
+    view = shown(open_page(tmp_path / "page.html"))
+    assert view.labels == ["👩‍👩‍👧"]
+    view.nothing_sticks_out()
+
+
+def test_a_long_text_needs_no_kernel(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    view = lens.trace(" ".join(["bank"] * 300)).explore()
+    assert view._remote
+    view.to_html(tmp_path / "page.html")
+    page = shown(open_page(tmp_path / "page.html"))
+    page.click_thumbnail(5, 2)
+    page.shows_head(5, 2)
+    page.point_at_cell(150, 10)
+    expect(page.part("readout")).to_contain_text("of 302")
+    page.nothing_sticks_out()
+
+
+@pytest.mark.parametrize("width", [1240, 700, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_follows_the_readers_theme(
+    scheme: str, width: int, lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    view = lens.trace(TEXT).explore()
+    view.layer, view.head, view.target = 2, 4, LAST_BANK
+    view.to_html(tmp_path / "page.html")
+    size = {"width": width, "height": 900}
+    window = open_page(tmp_path / "page.html", color_scheme=scheme, viewport=size)
+    page = shown(window)
+    expect(page.root).to_have_attribute("data-theme", scheme)
+    page.nothing_sticks_out()
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert window.page.evaluate(wide) <= 0
+    path = BUILD / "screenshots" / f"page-{width}-{scheme}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    window.page.screenshot(path=path, full_page=True)
+    # The page is painted as a whole, not only where the view stands.
+    brightness = window.page.evaluate(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+    )
+    assert (sum(brightness) > 3 * 128) == (scheme == "light")
+
+
+def test_the_command_writes_the_page(open_page: OpenPage, tmp_path: Path) -> None:
+    path = tmp_path / "bank.html"
+    command = [sys.executable, "-m", "prosect.cli", TEXT, "-o", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "sum to" in done.stdout
+    check_the_hand(shown(open_page(path)))
