@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from prosect.anatomy.stream import Attended, Fed, State, Wrote
+from prosect.anatomy.stream import Attended, Embedded, Fed, State, Wrote
 from prosect.capture import Run
 from prosect.engines import attribution as engine
 from prosect.engines.tangents import Point, points, push, written
-from prosect.errors import UnsupportedModelError
+from prosect.errors import ProsectError, UnsupportedModelError
 
 BATCH_NUMBERS = 2**24
 """How many numbers the widest activations of a batch of tangents may take."""
@@ -35,6 +35,8 @@ class Attribution:
         The same shape as ``values``: of each share, to first order; 0 where it is exact.
     layers
         Which layers, from 0: the vectors are ``hidden[layer + 1]``.
+    targets
+        The positions of the vectors.
     probes
         How many random probes a source token; None where exact.
     start
@@ -45,6 +47,7 @@ class Attribution:
     norms: Float[Tensor, "layer target source"]
     standard_error: Float[Tensor, "layer target source"]
     layers: list[int]
+    targets: list[int]
     probes: int | None
     start: int
 
@@ -54,40 +57,41 @@ class Attribution:
         return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
-        """Of some targets only."""
-        places = list(targets)
+        """Of some targets only, given by their positions."""
+        places = [self.targets.index(target) for target in targets]
         kept = (x[:, places] for x in (self.values, self.norms, self.standard_error))
-        return Attribution(*kept, self.layers, self.probes, self.start)
+        return Attribution(*kept, self.layers, list(targets), self.probes, self.start)
 
     def own(self) -> Float[Tensor, "layer"]:
-        """The share of the token's own input in its vector, mean over tokens."""
-        return self.values.diagonal(dim1=-2, dim2=-1).mean(-1)
+        """The share of the token's own input in its vector, mean over targets."""
+        return (self.values * (self._distance() == 0)).sum(-1).mean(-1)
 
     def by_distance(self, furthest: int = 10) -> Float[Tensor, "layer distance"]:
-        """The mean share of the sources at each distance, 0 to ``furthest``; both sides together.
+        """The share of all sources at each distance, 0 to ``furthest``, mean over targets.
 
-        The last column holds all that are at least that far.
+        Both sides together; the last column holds all that are at least that far.
         """
-        n = self.values.shape[-1]
-        places = torch.arange(n)
-        distance = (places[:, None] - places).abs().clamp_max(furthest)
+        distance = self._distance().clamp_max(furthest)
         return torch.stack(
             [(self.values * (distance == d)).sum(-1).mean(-1) for d in range(furthest + 1)], dim=-1
         )
 
     def overtaken(self) -> Float[Tensor, "layer"]:
         """The share of tokens that are not the largest contributor to their own vector."""
-        own = torch.arange(self.values.shape[-2], device=self.values.device)
+        own = torch.tensor(self.targets, device=self.values.device)
         return (self.values.argmax(-1) != own).double().mean(-1)
 
     def local(self, width: int = 2) -> Float[Tensor, "layer"]:
         """The share of the neighbours at most ``width`` away, of all that the others contribute."""
-        n = self.values.shape[-1]
-        places = torch.arange(n, device=self.values.device)
-        distance = (places[:, None] - places).abs()
+        distance = self._distance()
         near = (self.values * ((distance > 0) & (distance <= width))).sum(-1)
         others = (self.values * (distance > 0)).sum(-1)
         return (near / others.clamp_min(torch.finfo(others.dtype).tiny)).mean(-1)
+
+    def _distance(self) -> Int[Tensor, "target source"]:
+        targets = torch.tensor(self.targets, device=self.values.device)
+        sources = torch.arange(self.values.shape[-1], device=self.values.device)
+        return (targets[:, None] - sources).abs()
 
 
 def attribute(
@@ -104,6 +108,10 @@ def attribute(
 ) -> Attribution:
     """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
     details = [record.detail for record in run.stream if isinstance(record, Wrote)]
+    if not layers:
+        raise ProsectError("There are no layers: name at least one, or leave layers out.")
+    if head is not None and head[0] < start:
+        raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
     if any(isinstance(detail, Attended) and detail.scores is None for detail in details):
         raise UnsupportedModelError(
             "The attention scores of this architecture have no derivative here yet: "
@@ -138,9 +146,20 @@ def attribute(
         norms=squares.values.sqrt()[rows].to(x.dtype),
         standard_error=error[rows].to(x.dtype),
         layers=list(layers),
+        targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
     )
+
+
+def _width(detail: Embedded | Attended | Fed | None) -> int:
+    """How many numbers of a tangent a sublayer holds at once."""
+    match detail:
+        case Attended():
+            return detail.alpha.numel()
+        case Fed():
+            return detail.neurons.numel()
+    return 0
 
 
 def _is_state(point: Point, layer: int) -> bool:

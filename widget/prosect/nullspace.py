@@ -165,11 +165,14 @@ class NullSpace:
                 along = direction.double()
             delta = basis @ along.to(basis)
             step = effective.furthest(moved[row, :seen], delta)
+            if step.isinf():  # no direction at all
+                continue
             steps[row] = step
             moved[row, :seen] += t * step * delta
         moved = moved.clamp_min(0.0)
         before, after = self._alpha @ self._t, moved @ self._t
-        gap = (after - before).norm(dim=-1) / before.norm(dim=-1)
+        size = before.norm(dim=-1).clamp_min(torch.finfo(before.dtype).tiny)
+        gap = (after - before).norm(dim=-1) / size
         return Alternative(moved, steps, float(gap.max()))
 
 

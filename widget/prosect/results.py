@@ -292,18 +292,25 @@ class Identity:
     Attributes
     ----------
     ids
-        [layer+1, token, k], positions of the neighbours in the text, nearest first. Where
-        candidates are equal, the token itself comes first.
+        [layer+1, token, k], the neighbours, nearest first: positions in the text, or indices in the
+        vocabulary. In a text, where candidates are equal, the token itself comes first.
     scores
-        [layer+1, token, k], cosine similarities, or Euclidean distances for the metric "l2".
+        [layer+1, token, k], cosine similarities or inner products, or Euclidean distances for the
+        metric "l2".
     recovered
-        [layer+1, token], whether the token's own input embedding is the nearest.
+        [layer+1, token], whether the token's own input embedding is the nearest, or as near as it.
+    ties
+        [layer+1, token], how many candidates are as near as the nearest; 1 where it is alone.
+    metric, candidates
+        As they were asked for.
     """
 
     ids: Int[Tensor, "layer+1 token k"]
     scores: Float[Tensor, "layer+1 token k"]
     recovered: Bool[Tensor, "layer+1 token"]
+    ties: Int[Tensor, "layer+1 token"]
     metric: str
+    candidates: str
 
     def __repr__(self) -> str:
         share = self.recovered.float().mean(-1)

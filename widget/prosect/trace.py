@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, get_args, overload
+from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from prosect import vocabulary
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.attribution import Attribution
@@ -497,18 +498,31 @@ class Trace:
             )
 
     def identify(
-        self, k: int = 10, metric: identity.Metric = "cosine", candidates: str = "sentence"
+        self,
+        k: int = 10,
+        metric: identity.Metric = "cosine",
+        candidates: Literal["sentence", "vocabulary"] = "sentence",
+        *,
+        positions: bool = False,
+        stem: bool = True,
     ) -> Identity:
         """Find the input embeddings nearest to every hidden state (Brunner et al. 2020, section 3).
 
         Parameters
         ----------
         k
-            How many neighbours; at most the number of tokens are returned.
+            How many neighbours, at most as many as there are candidates.
         metric
-            "cosine" or "l2".
+            "cosine", "l2" or "dot".
         candidates
             "sentence": the embeddings of this text's own tokens, as they enter the first block.
+            "vocabulary": the word embeddings of all tokens, searched exactly.
+        positions
+            With the vocabulary: add to each candidate the position and type embeddings of the token
+            that is being identified.
+        stem
+            With the vocabulary: take candidates through the embedding norm (and projection), as
+            tokens are before the first block, or leave them before it.
 
         Raises
         ------
@@ -518,9 +532,13 @@ class Trace:
         if metric not in identity.METRICS:
             known = ", ".join(identity.METRICS)
             raise ProsectError(f"There is no metric {metric!r}: choose one of {known}.")
-        if candidates != "sentence":
-            raise ProsectError(f"There are no candidates {candidates!r}: choose 'sentence'.")
+        if candidates not in ("sentence", "vocabulary"):
+            raise ProsectError(
+                f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
+            )
         _check_count(k, "k counts neighbours")
+        if candidates == "vocabulary":
+            return self._among_vocabulary(k, metric, positions, stem)
         scores = identity.similarity(self.hidden, self.hidden[0], metric)
         ids, best = identity.nearest(scores, k)
         own = torch.arange(len(self.tokens), device=ids.device)
@@ -528,7 +546,32 @@ class Trace:
             ids=ids,
             scores=-best if metric == "l2" else best,
             recovered=ids[..., 0] == own,
+            ties=(scores == best[..., :1]).sum(-1),
             metric=metric,
+            candidates=candidates,
+        )
+
+    def _among_vocabulary(
+        self, k: int, metric: identity.Metric, positions: bool, stem: bool
+    ) -> Identity:
+        ids = torch.tensor([token.id for token in self.tokens], device=self.hidden.device)
+        start = self.run.stream[0]
+        assert isinstance(start, Wrote)
+        blocks = vocabulary.candidates(
+            self.anatomy, start.output if positions else None, ids, stem=stem
+        )
+        if not stem and self.anatomy.words.embedding_dim != self.hidden.shape[-1]:
+            raise ProsectError(
+                "This model's word embeddings are narrower than its hidden states: use stem=True."
+            )
+        found, best, recovered, ties = identity.nearest_of_many(self.hidden, blocks, ids, k, metric)
+        return Identity(
+            ids=found,
+            scores=-best if metric == "l2" else best,
+            recovered=recovered,
+            ties=ties,
+            metric=metric,
+            candidates="vocabulary",
         )
 
     def explore(self, **traits: int | str) -> Explorer:

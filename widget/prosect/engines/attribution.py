@@ -107,10 +107,11 @@ def shares(
 ) -> tuple[Float[Tensor, "state target source"], Float[Tensor, "state target source"]]:
     """Each source's share of the norms of its target, and its standard error to first order."""
     norms = squares.values.sqrt()
-    total = norms.sum(-1, keepdim=True)
+    tiny = torch.finfo(norms.dtype).tiny  # what nothing moves has shares of 0
+    total = norms.sum(-1, keepdim=True).clamp_min(tiny)
     share = norms / total
     # var √m = var m / 4m; of the ratio, the numerator is part of the denominator
-    spread = squares.variance / (4 * squares.values).clamp_min(torch.finfo(torch.float64).tiny)
+    spread = squares.variance / (4 * squares.values).clamp_min(tiny)
     others = spread.sum(-1, keepdim=True) - spread
     variance = ((1 - share).square() * spread + share.square() * others) / total.square()
     return share, variance.sqrt()

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from prosect.anatomy.stream import Attended
 
+PREFIX_NUMBERS = 2**23
+"""How many numbers the running sums of a block of heads may take, unless one head needs more."""
+
 
 def coordinates(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head source d_head"]:
     """T = V W_O of every head in d_head coordinates: the same column space, the same singular values.
@@ -79,7 +82,10 @@ def effective_attention(
     """
     a = alpha.double()
     if causal:
-        return _by_prefix(a, t, tolerance)
+        heads = max(1, PREFIX_NUMBERS // (t.shape[1] * min(t.shape[1:]) ** 2))
+        blocks = zip(a.split(heads), t.split(heads), strict=True)
+        kept, ranks = zip(*(_by_prefix(*block, tolerance) for block in blocks), strict=True)
+        return torch.cat(kept), torch.cat(ranks)
     basis, rank = column_basis(t, tolerance)
     effective = (a @ basis) @ basis.transpose(1, 2)
     # without a null space every row is its own projection, to the bit
@@ -94,29 +100,34 @@ def _by_prefix(
 
     V is first turned so that its dependent columns vanish. Then VᵀV, a running sum, has a Cholesky
     factor as soon as a prefix spans what the whole does; where it does not yet, or the factor is
-    nearly singular, the singular values of the prefix decide.
+    nearly singular, or what vanished is not small beside the prefix, the singular values decide.
     """
     _, s, w = torch.linalg.svd(torch.linalg.qr(t, mode="r").R, full_matrices=False)
     kept = s > tolerance * s[:, :1]
     rank = kept.sum(-1)
-    columns = (t @ w.transpose(1, 2)) * kept[:, None]  # [head, source, min(n, d)]
+    turned = t @ w.transpose(1, 2)  # [head, source, min(n, d)]
+    columns, vanished = turned * kept[:, None], turned * ~kept[:, None]
     gram = (columns[..., :, None] * columns[..., None, :]).cumsum(1)
-    gram = gram + torch.diag_embed((~kept).to(t.dtype) * s[:, :1].square())[:, None]
+    gram += torch.diag_embed((~kept).to(t.dtype) * s[:, :1].square())[:, None]
     factor, failed = torch.linalg.cholesky_ex(gram)
     diagonal = factor.diagonal(dim1=-2, dim2=-1)
-    # rounding enters VᵀV squared: a factor is trusted only well away from it
-    sound = (failed == 0) & (diagonal.amin(-1) > 1e-5 * diagonal.amax(-1))
+    # rounding enters VᵀV squared: a factor is trusted only well away from it and from the tolerance
+    sound = (failed == 0) & (diagonal.amin(-1) > max(1e-4, 10 * tolerance) * diagonal.amax(-1))
+    lost, size = (x.square().sum(-1).cumsum(1) for x in (vanished, columns))
+    sound &= lost <= tolerance**2 * size / s.shape[1]
     eye = torch.eye(factor.shape[-1], dtype=t.dtype, device=t.device)
     factor = torch.where(sound[..., None, None], factor, eye)
     outputs = (a @ columns)[..., None]
     weights = torch.cholesky_solve(outputs, factor)[..., 0] * kept[:, None]
     result = (weights @ columns.transpose(1, 2)).tril()
+    # independent rows leave nothing to project out
+    free = sound & (rank[:, None] == torch.arange(1, t.shape[1] + 1, device=t.device))
+    result = torch.where(free[..., None], a, result)
     for row in (~sound).any(0).nonzero()[:, 0].tolist():
         chosen = (~sound[:, row]).nonzero()[:, 0]
         prefix, mine = t[chosen, : row + 1], a[chosen, row, : row + 1, None]
         basis, found = column_basis(prefix, tolerance)
         projected = basis @ (basis.transpose(1, 2) @ mine)
-        # independent rows leave nothing to project out
         own = torch.where((found == row + 1)[:, None, None], mine, projected)
         result[chosen, row, : row + 1] = own[..., 0]
     return result, rank

@@ -2,28 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Metric = Literal["cosine", "l2"]
-METRICS: tuple[Metric, ...] = ("cosine", "l2")
+Metric = Literal["cosine", "l2", "dot"]
+METRICS: tuple[Metric, ...] = ("cosine", "l2", "dot")
 
 
 def similarity(
-    hidden: Float[Tensor, "layer+1 token d"],
-    candidates: Float[Tensor, "candidate d"],
+    hidden: Float[Tensor, "*layers token d"],
+    candidates: Float[Tensor, "candidate d"] | Float[Tensor, "token candidate d"],
     metric: Metric,
-) -> Float[Tensor, "layer+1 token candidate"]:
-    """Cosine similarity (larger is nearer), or minus the Euclidean distance."""
+) -> Float[Tensor, "*layers token candidate"]:
+    """Cosine similarity or inner product (larger is nearer), or minus the Euclidean distance.
+
+    The candidates are the same for all tokens, or each token has its own.
+    """
+    if metric == "l2":
+        return -_distances(hidden, candidates)
     if metric == "cosine":
         unit = torch.nn.functional.normalize
-        return unit(hidden, dim=-1) @ unit(candidates, dim=-1).T
-    # the matrix-product form of cdist loses the small distances, the ones that matter here
-    exact = "donot_use_mm_for_euclid_dist"
-    return -torch.cdist(hidden, candidates.expand(len(hidden), -1, -1), compute_mode=exact)
+        hidden, candidates = unit(hidden, dim=-1), unit(candidates, dim=-1)
+    if candidates.ndim == 2:
+        return hidden @ candidates.T
+    return (candidates @ hidden[..., None])[..., 0]
+
+
+def _distances(hidden: Tensor, candidates: Tensor) -> Tensor:
+    """Euclidean distances without the cancellation of the matrix-product form in single precision."""
+    if candidates.ndim == 2 and len(candidates) <= 2048:
+        exact = "donot_use_mm_for_euclid_dist"
+        return torch.cdist(
+            hidden, candidates.expand(*hidden.shape[:-2], -1, -1), compute_mode=exact
+        )
+    h, c = hidden.double(), candidates.double()
+    product = h @ c.T if c.ndim == 2 else (c @ h[..., None])[..., 0]
+    squared = h.square().sum(-1, keepdim=True) + c.square().sum(-1) - 2 * product
+    return squared.clamp_min(0.0).sqrt().to(hidden.dtype)
+
+
+def nearest_of_many(
+    hidden: Float[Tensor, "layer+1 token d"],
+    blocks: Iterable[tuple[int, Tensor]],
+    own: Int[Tensor, "token"],
+    k: int,
+    metric: Metric,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The k best of candidates that come in blocks, so that a whole vocabulary fits.
+
+    Parameters
+    ----------
+    hidden
+        What to identify.
+    blocks
+        The number of a block's first candidate, and its candidates as :func:`similarity` takes them.
+    own
+        The number of the right candidate of every token.
+    k
+        How many.
+    metric
+        By what.
+
+    Returns
+    -------
+    ids, scores [layer+1, token, k], best first; whether the right one is among the best
+    [layer+1, token]; and how many share the best score [layer+1, token].
+    """
+    ids = scores = None
+    right = hidden.new_full(hidden.shape[:-1], -torch.inf)
+    for first, candidates in blocks:
+        found = similarity(hidden, candidates, metric)
+        count = found.shape[-1]
+        here = (own >= first) & (own < first + count)
+        if bool(here.any()):
+            place = (own - first).clamp(0, count - 1).expand(found.shape[:-1])[..., None]
+            right = torch.where(here, found.gather(-1, place)[..., 0], right)
+        best, order = found.topk(min(k, count), dim=-1)
+        order = order + first
+        if ids is None or scores is None:
+            ids, scores, top, ties = order, best, best[..., 0], _at_best(found, best[..., 0])
+            continue
+        rising = best[..., 0] > top
+        ties = torch.where(rising, 0, ties) + _at_best(found, torch.maximum(top, best[..., 0]))
+        top = torch.maximum(top, best[..., 0])
+        scores, chosen = torch.cat([scores, best], -1).topk(min(k, scores.shape[-1] + count), -1)
+        ids = torch.cat([ids, order], -1).gather(-1, chosen)
+    assert ids is not None
+    assert scores is not None
+    return ids[..., :k], scores[..., :k], right >= top, ties
+
+
+def _at_best(scores: Tensor, best: Tensor) -> Tensor:
+    return (scores == best[..., None]).sum(-1)
 
 
 def nearest(

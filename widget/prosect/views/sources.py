@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from prosect.engines.identity import METRICS
 from prosect.engines.kinds import Kind
 from prosect.trace import Trace
 
@@ -132,7 +131,7 @@ def neighbors(trace: Trace) -> Sources:
     """Nearest input embeddings by each metric: ids, scores [layer+1, token, k], and recovered."""
     identify = cache(partial(trace.identify, NEIGHBORS))
     sources: Sources = {}
-    for metric in METRICS:
+    for metric in ("cosine", "l2"):
         sources |= {
             f"neighbors/{metric}/ids": lambda m=metric: _numpy(identify(m).ids).astype(np.uint16),
             f"neighbors/{metric}/scores": lambda m=metric: _numpy(identify(m).scores),

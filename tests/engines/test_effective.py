@@ -1,0 +1,297 @@
+"""Effective attention, held against a full singular value decomposition and its null space."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import prosect
+from families import FAMILIES, TEXTS, random_lens
+from prosect.anatomy.stream import Attended, Wrote
+from prosect.engines.effective import (
+    column_basis,
+    coordinates,
+    default_tolerance,
+    effective_attention,
+    freedom,
+    furthest,
+    null_basis,
+)
+
+LONG = " ".join(TEXTS[:2])
+ENCODERS = ("bert", "modernbert", "mpnet", "bart", "deberta-v2", "t5")
+CAUSAL = ("gpt2", "gpt-neox", "llama", "qwen3", "bloom", "phi", "gemma2", "gptj")
+NARROW = default_tolerance(64, 8, torch.float64)
+
+
+def traced(family: str) -> prosect.Trace:
+    """A text longer than a head is wide, by a model in float64."""
+    return random_lens(family).trace(LONG)
+
+
+def attentions(trace: prosect.Trace) -> list[Attended]:
+    return [
+        record.detail
+        for record in trace.run.stream
+        if isinstance(record, Wrote) and isinstance(record.detail, Attended)
+    ]
+
+
+def outputs(attended: Attended) -> Tensor:
+    """T = V W_O of every head itself, [head, source, d]."""
+    heads = len(attended.alpha)
+    value = attended.value.repeat_interleave(heads // len(attended.value), dim=0)
+    return value.double() @ attended.weight.double().unflatten(0, (heads, -1))
+
+
+def without_null(a: Tensor, t: Tensor, tolerance: float) -> Tensor:
+    """A − A N Nᵀ, N the left singular vectors of T beyond its rank."""
+    u, s, _ = torch.linalg.svd(t, full_matrices=True)
+    null = u[:, int((s > tolerance * s[0]).sum()) :]
+    return a - (a @ null) @ null.T
+
+
+def by_rows(a: Tensor, t: Tensor, tolerance: float) -> Tensor:
+    """The same, each row on its own prefix."""
+    found = torch.zeros_like(a)
+    for row in range(len(a)):
+        seen = row + 1
+        found[row, :seen] = without_null(a[row : row + 1, :seen], t[:seen], tolerance)
+    return found
+
+
+def random_attention(*shape: int, causal: bool = False, seed: int = 0) -> Tensor:
+    scores = torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+    if causal:
+        scores = scores.masked_fill(torch.ones(shape[-2:]).triu(1) > 0, -torch.inf)
+    return scores.softmax(-1)
+
+
+def random_values(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("family", [*ENCODERS, *CAUSAL])
+def test_the_output_stays_and_equals_the_full_decomposition(family: str) -> None:
+    trace = traced(family)
+    n, effective = len(trace.tokens), trace.map("effective").values
+    causal = family in CAUSAL
+    for layer, attended in enumerate(attentions(trace)):
+        limit = default_tolerance(n, attended.value.shape[-1], torch.float64)
+        for head, t in enumerate(outputs(attended)):
+            a, kept = attended.alpha[head], effective[layer, head]
+            before, after = a @ t, kept @ t
+            assert (after - before).abs().max() <= 1e-10 * before.abs().max()
+            plain = by_rows(a, t, limit) if causal else without_null(a, t, limit)
+            torch.testing.assert_close(kept, plain, rtol=0, atol=1e-8)
+    assert trace.map("effective").error <= 1e-10
+    if causal:
+        assert (effective.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "qwen3"])
+def test_null_is_the_rest(family: str) -> None:
+    trace = traced(family)
+    kept, null = trace.map("effective").values, trace.map("null").values
+    torch.testing.assert_close(kept + null, trace.attention, rtol=0, atol=1e-15)
+    assert (null != 0).any()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_short_texts_have_nothing_to_take_away(family: str) -> None:
+    trace = random_lens(family).trace("The river")
+    assert len(trace.tokens) <= 8
+    assert torch.equal(trace.map("effective").values, trace.attention)
+    assert (trace.map("null").values == 0).all()
+    free = trace.freedom()
+    assert (free.rank == len(trace.tokens)).all()
+    assert (free.dimension == 0).all()
+    assert free.identifiable.all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_coordinates_are_as_good_as_the_outputs_where_weights_lack_rank(causal: bool) -> None:
+    """W_O of rank 3 of 8, values of rank 8: coordinates keep column space and singular values."""
+    n, d_head, d = 20, 8, 32
+    weight = random_values(2, d_head, 3, seed=2) @ random_values(2, 3, d, seed=3)
+    attended = built(random_attention(2, n, n, causal=causal), random_values(2, n, d_head), weight)
+    t, narrow = outputs(attended), coordinates(attended)
+    singular, found = torch.linalg.svdvals(t)[:, :d_head], torch.linalg.svdvals(narrow)
+    torch.testing.assert_close(found, singular, rtol=0, atol=1e-12 * float(singular.max()))
+    kept, rank = effective_attention(attended.alpha, narrow, NARROW, causal)
+    assert rank.tolist() == [3, 3]
+    for a, full, k in zip(attended.alpha, t, kept, strict=True):
+        plain = by_rows(a, full, NARROW) if causal else without_null(a, full, NARROW)
+        torch.testing.assert_close(k, plain, rtol=0, atol=1e-8)
+
+
+def built(alpha: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None = None) -> Attended:
+    """A record of an attention sublayer, what the engine reads of it."""
+    context = (alpha @ value).transpose(0, 1).flatten(1)
+    rest = {"source_key": None, "read": context, "scores": None, "tables": None}
+    return Attended(
+        context=context,
+        weight=weight.flatten(0, 1),
+        alpha=alpha,
+        value=value,
+        value_map=None,  # pyright: ignore[reportArgumentType]
+        value_bias=bias,
+        **rest,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def test_the_values_bias_can_be_left_out() -> None:
+    n, bias = 20, 5 * random_values(2, 4, seed=5)
+    value, weight = random_values(2, n, 4), random_values(2, 4, 16, seed=2)
+    alpha = random_attention(2, n, n)
+    with_bias = built(alpha, value + bias[:, None], weight, bias)
+    torch.testing.assert_close(
+        coordinates(with_bias, value_bias=False), coordinates(built(alpha, value, weight))
+    )
+    kept = [effective_attention(alpha, coordinates(with_bias, b), NARROW)[0] for b in (True, False)]
+    assert (kept[0] - kept[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_trace_can_leave_the_bias_out(family: str) -> None:
+    trace = traced(family)
+    attended = attentions(trace)[0]
+    assert attended.value_bias is not None
+    value = attended.value - attended.value_bias[:, None]
+    t = value @ attended.weight.unflatten(0, (len(value), -1))
+    found = trace.map("effective", value_bias=False).values[0]
+    limit = default_tolerance(len(trace.tokens), 8, torch.float64)
+    plain = by_rows if family == "gpt2" else without_null
+    for head, a in enumerate(attended.alpha):
+        torch.testing.assert_close(found[head], plain(a, t[head], limit), rtol=0, atol=1e-8)
+    assert (found - trace.map("effective").values[0]).abs().max() > 1e-6
+
+
+DEFICIENT = {
+    "equal tokens": lambda t: t[:, [0, 0, 0, 1, 2, 1, *range(6, t.shape[1])]],
+    "equal columns": lambda t: torch.cat([t[..., :4], t[..., :4]], dim=-1),
+    "a column of zeros": lambda t: t * (torch.arange(8) != 3),
+    "zeros at first": lambda t: t * (torch.arange(t.shape[1]) > 4)[:, None],
+    "a late column": lambda t: torch.cat([t[..., :7], last_only(t[..., 7:])], dim=-1),
+    "a huge last token": lambda t: t * (1 + 1e17 * (torch.arange(t.shape[1]) == 19))[:, None],
+    "all zeros": torch.zeros_like,
+    "rank one": lambda t: t[..., :1] * t[:, :1],
+}
+
+
+SCALES = torch.tensor([1.0, 1.0, 1.0, 0.5, 0.1, 0.03, 1e-3, 2e-5], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("last", [1.0, 30.0, 1e3, 1e6])
+def test_a_prefix_is_measured_by_itself(last: float) -> None:
+    """Directions that are nothing beside a later token may be much beside the tokens so far."""
+    limit = 6e-5
+    t = random_values(2, 20, 8) * SCALES
+    t[:, -1] = last * random_values(2, 8, seed=6)
+    a = random_attention(2, 20, 20, causal=True)
+    kept, _ = effective_attention(a, t, limit, causal=True)
+    for head in range(2):
+        torch.testing.assert_close(kept[head], by_rows(a[head], t[head], limit), rtol=0, atol=1e-8)
+
+
+def last_only(x: Tensor) -> Tensor:
+    return x * (torch.arange(x.shape[1]) == x.shape[1] - 1)[:, None]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", DEFICIENT)
+def test_any_rank_is_projected_as_it_is(case: str, causal: bool) -> None:
+    t = DEFICIENT[case](random_values(3, 20, 8))
+    a = random_attention(3, 20, 20, causal=causal)
+    kept, rank = effective_attention(a, t, NARROW, causal)
+    assert torch.isfinite(kept).all()
+    for head in range(3):
+        plain = (by_rows if causal else without_null)(a[head], t[head], NARROW)
+        torch.testing.assert_close(kept[head], plain, rtol=0, atol=1e-8)
+        assert int(rank[head]) == int(torch.linalg.matrix_rank(t[head], rtol=NARROW))
+    if causal:
+        assert (kept.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_tolerance_is_relative_to_the_head(causal: bool) -> None:
+    t = random_values(2, 20, 8)
+    t[1] = 1e-6 * t[0]
+    a = random_attention(1, 20, 20, causal=causal).expand(2, -1, -1)
+    kept, rank = effective_attention(a, t, default_tolerance(20, 8, torch.float32), causal)
+    assert rank.tolist() == [8, 8]
+    torch.testing.assert_close(kept[0], kept[1], rtol=0, atol=1e-9)
+    assert [x.tolist() for x in freedom(t, NARROW)] == [[8, 8], [12, 12], [11, 11]]
+
+
+def test_half_precision_is_as_tolerant_as_single() -> None:
+    single = default_tolerance(512, 64, torch.float32)
+    assert default_tolerance(512, 64, torch.bfloat16) == single == 512 * 2.0**-23
+    assert default_tolerance(512, 64, torch.float64) == 512 * 2.0**-52
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("generic", (8, 12, 11)),
+        ("ones among the columns", (8, 12, 12)),
+        ("ones in their span", (8, 12, 12)),
+        ("rank 3", (3, 17, 16)),
+        ("rank 0", (0, 20, 19)),
+        ("short", (5, 0, 0)),
+    ],
+)
+def test_dimensions_of_the_freedom(case: str, expected: tuple[int, int, int]) -> None:
+    t = random_values(20, 8)
+    match case:
+        case "ones among the columns":
+            t[:, 2] = 1.0
+        case "ones in their span":
+            t[:, 2] = 1.0 - t[:, 0] + 2 * t[:, 5]
+        case "rank 3":
+            t = t[:, :3] @ random_values(3, 8, seed=4)
+        case "rank 0":
+            t = torch.zeros_like(t)
+        case "short":
+            t = t[:5]
+    found = freedom(t[None], NARROW)
+    assert tuple(int(x) for x in found) == expected
+    assert null_basis(t, NARROW).shape == (len(t), expected[1])
+    assert null_basis(t, NARROW, keep_sums=True).shape == (len(t), expected[2])
+
+
+@pytest.mark.parametrize("keep_sums", [False, True])
+def test_the_null_basis_is_orthonormal_and_changes_nothing(keep_sums: bool) -> None:
+    t = random_values(20, 8)
+    basis = null_basis(t, NARROW, keep_sums=keep_sums)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(basis.shape[1], dtype=torch.float64))
+    assert (basis.T @ t).abs().max() <= 1e-13
+    assert (basis.sum(0).abs().max() <= 1e-13) == keep_sums
+
+
+def test_column_bases_are_zero_beyond_the_rank() -> None:
+    t = random_values(2, 20, 8)
+    t[1, :, 5:] = 0
+    basis, rank = column_basis(t, NARROW)
+    assert rank.tolist() == [8, 5]
+    for b, r in zip(basis, rank.tolist(), strict=True):
+        product = torch.zeros(8, 8, dtype=torch.float64)
+        product[:r, :r] = torch.eye(r)
+        torch.testing.assert_close(b.T @ b, product, rtol=0, atol=1e-13)
+
+
+def test_furthest_is_where_the_first_entry_is_zero() -> None:
+    row = torch.tensor([0.5, 0.3, 0.2])
+    assert float(furthest(row, torch.tensor([1.0, -0.6, -0.4]))) == pytest.approx(0.5)
+    assert float(furthest(row, torch.tensor([-1.0, 0.5, 0.5]))) == pytest.approx(0.5)
+    assert float(furthest(torch.tensor([1.0, 0.0]), torch.tensor([1.0, -1.0]))) == 0.0
+
+
+def test_families_cover_fused_and_grouped_values() -> None:
+    assert {"gpt2", "gpt-neox", "bloom", "llama", "qwen3"} < set(FAMILIES)
+    assert len(attentions(traced("llama"))[0].value) == 2

@@ -1,0 +1,68 @@
+"""The vocabulary's embeddings as candidates for what a hidden vector once was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from prosect.anatomy.vocabulary import Anatomy, Norm
+from prosect.capture import lift
+
+BLOCK = 2**23
+"""How many numbers a block of candidates may take."""
+
+
+def candidates(
+    anatomy: Anatomy,
+    embedded: Float[Tensor, "token d"] | None,
+    ids: Int[Tensor, "token"],
+    *,
+    stem: bool,
+) -> Iterator[tuple[int, Tensor]]:
+    """The word embeddings of the vocabulary, block by block, as tokens enter the first block.
+
+    Parameters
+    ----------
+    anatomy
+        Whose.
+    embedded
+        The summed embeddings of a text, whose positions and types each candidate gets; every token
+        then has candidates of its own, [token, candidate, d]. None: words alone, [candidate, d].
+    ids
+        The tokens of that text.
+    stem
+        Whether to take them through the embedding norm and projection.
+
+    Yields
+    ------
+    The index of a block's first candidate, and the block.
+    """
+    words = anatomy.words.weight
+    others = None if embedded is None else embedded - _word_embeddings(anatomy, words[ids])
+    width = words.shape[1] if embedded is None else embedded.numel()
+    size = max(1, BLOCK // width)
+    for first in range(0, len(words), size):
+        block = _word_embeddings(anatomy, words[first : first + size])
+        if others is not None:
+            block = block + others[:, None]
+        yield first, _through_stem(anatomy, block) if stem else block
+
+
+def _word_embeddings(anatomy: Anatomy, rows: Float[Tensor, "row d"]) -> Float[Tensor, "row d"]:
+    """What rows of the embedding matrix add to the sum of embeddings."""
+    word = next(embedding for embedding in anatomy.embeddings if embedding.name == "word")
+    scale = word.scale * float(getattr(anatomy.words, "embed_scale", 1.0))
+    with torch.no_grad():
+        projected = rows if word.module is anatomy.words else word.module(rows)
+    return scale * lift(projected)
+
+
+def _through_stem(anatomy: Anatomy, x: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
+    with torch.no_grad():
+        for step in anatomy.stem:
+            module = step.module if isinstance(step, Norm) else step.dense.module
+            x = lift(module(x.to(module.weight.dtype)))
+    return x
