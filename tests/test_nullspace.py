@@ -49,7 +49,8 @@ def test_alternatives_are_distributions_with_the_same_output(family: str, share:
         gap = (other @ t - a @ t).norm(dim=-1) / (a @ t).norm(dim=-1)
         assert float(gap.max()) <= 1e-10
         assert found.error <= 1e-10
-        assert (other - a).abs().max() > 1e-3 or family == "modernbert"
+        if family != "modernbert":  # whose rows have zeros outside their window
+            assert (other - a).abs().max() > 1e-4
         if family in CAUSAL:
             assert (other.triu(1) == 0).all()
 

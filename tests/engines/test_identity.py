@@ -20,7 +20,10 @@ def test_neighbours_equal_a_plain_search(family: str, metric: str) -> None:
     candidates = trace.hidden[0]
     for layer, token in product(range(len(trace.hidden)), range(len(trace.tokens))):
         e = trace.hidden[layer, token]
-        if metric == "cosine":
+        if metric == "dot":
+            scores = [float(e @ c) for c in candidates]
+            order = sorted(range(len(scores)), key=lambda j: -scores[j])
+        elif metric == "cosine":
             scores = [float(e @ c / (e.norm() * c.norm())) for c in candidates]
             order = sorted(range(len(scores)), key=lambda j: -scores[j])
         else:
@@ -57,3 +60,59 @@ def test_the_two_banks_take_different_paths() -> None:
     assert ids[:, first].tolist() != ids[:, second].tolist()
     assert (ids[:, first, 0] == first).all()
     assert (ids[:, second, 0] == second).all()
+
+
+def _vocabulary(lens: prosect.Lens, trace: prosect.Trace, positions: bool) -> torch.Tensor:
+    """Every word embedding, with each token's position and type or without, normed as BERT does."""
+    embeddings = lens.model.base_model.embeddings
+    words = embeddings.word_embeddings.weight
+    others = torch.zeros(len(trace.tokens), words.shape[1], dtype=words.dtype)
+    if positions:
+        others += embeddings.position_embeddings.weight[: len(others)]
+        others += embeddings.token_type_embeddings.weight[0]
+    return embeddings.LayerNorm(words + others[:, None])
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_vocabulary_is_searched_exactly(
+    metric: str, positions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prosect.vocabulary, "BLOCK", 5000)  # several blocks
+    lens = random_lens("bert")
+    trace = lens.trace(TEXTS[1])
+    found = trace.identify(3, metric, "vocabulary", positions=positions)  # pyright: ignore
+    with torch.no_grad():
+        candidates = _vocabulary(lens, trace, positions)
+    for layer, token in product(range(len(trace.hidden)), range(len(trace.tokens))):
+        e, own = trace.hidden[layer, token], candidates[token]
+        scores = {
+            "cosine": torch.cosine_similarity(own, e, dim=-1),
+            "dot": own @ e,
+            "l2": -(own - e).norm(dim=-1),
+        }[metric]
+        best, order = scores.topk(3)
+        assert found.ids[layer, token].tolist() == order.tolist()
+        expected = (best if metric != "l2" else -best).tolist()
+        assert found.scores[layer, token].tolist() == pytest.approx(expected, abs=1e-6)
+        right = scores[trace.tokens[token].id]
+        assert bool(found.recovered[layer, token]) == (float(right) >= float(best[0]) - 1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_with_its_position_every_token_is_found_among_the_vocabulary_at_layer_0(
+    family: str,
+) -> None:
+    found = random_lens(family).trace(TEXTS[0]).identify(1, "l2", "vocabulary", positions=True)
+    assert found.recovered[0].all()
+    assert found.scores[0].max() < 1e-5
+
+
+def test_equal_words_of_the_vocabulary_are_reported_as_ties() -> None:
+    lens = random_lens("gpt2")
+    (id,) = lens.tokenizer("a").input_ids
+    with torch.no_grad():
+        lens.anatomy.words.weight[id + 1] = lens.anatomy.words.weight[id]
+    found = lens.trace("a").identify(2, "cosine", "vocabulary", positions=True)
+    assert found.ties[0].tolist() == [2]
+    assert found.recovered[0].all()

@@ -185,8 +185,8 @@ class EffectiveCorrelation:
     pearson, spearman
         [layer, head], of all entries of the two matrices.
     baseline
-        Pearson's r of the same for random matrices of the same size: softmax of normal scores,
-        normal value vectors.
+        Pearson's r of the same for random matrices of the same size: softmax of normal scores of
+        standard deviation 2, normal value vectors.
     special_before, special_after
         [layer, head], the mean attention that goes to special tokens, in A and in A⊥.
     """
@@ -233,7 +233,7 @@ def correlate(
 def random_baseline(n: int, d_head: int, causal: bool, seed: int = 0, heads: int = 4) -> float:
     """Pearson's r of A and A⊥ for random attention over random values; 1 where n ≤ d_head."""
     generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(heads, n, n, generator=generator, dtype=torch.float64)
+    scores = 2.0 * torch.randn(heads, n, n, generator=generator, dtype=torch.float64)
     allowed = effective.allowed(n, causal)
     alpha = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
     values = torch.randn(heads, n, d_head, generator=generator, dtype=torch.float64)

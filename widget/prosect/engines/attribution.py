@@ -113,5 +113,5 @@ def shares(
     # var √m = var m / 4m; of the ratio, the numerator is part of the denominator
     spread = squares.variance / (4 * squares.values).clamp_min(tiny)
     others = spread.sum(-1, keepdim=True) - spread
-    variance = ((1 - share).square() * spread + share.square() * others) / total.square()
-    return share, variance.sqrt()
+    variance = (1 - share).square() * spread + share.square() * others
+    return share, variance.sqrt() / total
