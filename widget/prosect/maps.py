@@ -15,7 +15,7 @@ from prosect.anatomy.vocabulary import Anatomy
 from prosect.capture import Run
 from prosect.engines import maps, measures, whole, zeroing
 from prosect.engines.activation import Baseline
-from prosect.engines.kinds import Kind, kinds_of
+from prosect.engines.kinds import Kind, kinds_of, scope_names
 from prosect.engines.maps import Layer, Scope, layers_of
 from prosect.errors import ProsectError
 from prosect.results import certified
@@ -208,6 +208,7 @@ class Maps:
         self._run, self._dtype = run, dtype
         self._parallel = [block.parallel for block in anatomy.blocks]
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
+        self._scope_names = scope_names(anatomy.blocks[0])
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     def map(
@@ -226,11 +227,19 @@ class Maps:
             )
         _check(baseline, get_args(Baseline), "baseline")
         _check(measure, get_args(Measure), "measure")
+        if measure != "norm" and kind.name not in self._scope_names:
+            raise ProsectError(
+                f"The measure {measure!r} is of the parts of one layer, which the kind {name!r} does "
+                f"not have: choose one of {', '.join(self._scope_names)}."
+            )
         if name == "attention":
             return self._attention()
         if name == "norm":
             values = [maps.norm_map(_attended(layer), value_bias) for layer in self.layers()]
-            error = max(self._scopes(False, value_bias, "zero", "norm")[0]["ATTN"].error, 0.0)
+            scopes = self._scopes(False, value_bias, "zero", "norm")
+            error = certified(
+                max(layer["ATTN"].error for layer in scopes), f"the map {name}", self._dtype
+            )
             return TokenMap(torch.stack(values), name, _PER_HEAD, error)
         if name == "contribution":
             return self._contribution(baseline)
