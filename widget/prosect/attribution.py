@@ -13,9 +13,11 @@ from tqdm.auto import tqdm
 from prosect.anatomy.stream import Attended, Embedded, Fed, State, Wrote
 from prosect.capture import Run
 from prosect.engines import attribution as engine
-from prosect.engines.tangents import Point, points, push, written
+from prosect.engines.tangents import Point, merged, points, push, written
 from prosect.errors import ProsectError, UnsupportedModelError
 
+MATRIX_NUMBERS = 2**28
+"""How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**24
 """How many numbers the widest activations of a batch of tangents may take."""
 

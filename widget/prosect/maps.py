@@ -16,7 +16,7 @@ from prosect.attribution import Attribution, attribute
 from prosect.capture import Run
 from prosect.engines import effective, maps, measures, whole, zeroing
 from prosect.engines.activation import Baseline
-from prosect.engines.kinds import Kind, kinds_of
+from prosect.engines.kinds import Kind, kinds_of, scope_names
 from prosect.engines.maps import Layer, Scope, layers_of
 from prosect.errors import ProsectError
 from prosect.nullspace import Freedom, NullSpace
@@ -211,6 +211,7 @@ class Maps:
         self._parallel = [block.parallel for block in anatomy.blocks]
         self._causal = anatomy.causal
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
+        self._scope_names = scope_names(anatomy.blocks[0])
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     def map(
@@ -229,6 +230,11 @@ class Maps:
             )
         _check(baseline, get_args(Baseline), "baseline")
         _check(measure, get_args(Measure), "measure")
+        if measure != "norm" and kind.name not in self._scope_names:
+            raise ProsectError(
+                f"The measure {measure!r} is of the parts of one layer, which the kind {name!r} does "
+                f"not have: choose one of {', '.join(self._scope_names)}."
+            )
         key = ("map", name, value_bias, baseline, measure)
         if key not in self._kept:
             self._kept[key] = self._made(kind, value_bias, baseline, measure)
@@ -246,7 +252,10 @@ class Maps:
             return self._attention()
         if name == "norm":
             values = [maps.norm_map(_attended(layer), value_bias) for layer in self.layers()]
-            error = max(self._scopes(False, value_bias, "zero", "norm")[0]["ATTN"].error, 0.0)
+            scopes = self._scopes(False, value_bias, "zero", "norm")
+            error = certified(
+                max(layer["ATTN"].error for layer in scopes), f"the map {name}", self._dtype
+            )
             return TokenMap(torch.stack(values), name, _PER_HEAD, error)
         if name == "contribution":
             return self._contribution(baseline)

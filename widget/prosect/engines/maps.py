@@ -1,11 +1,11 @@
 """Token-to-token maps of one layer, scope by scope (Kobayashi et al. 2020, 2021, 2024).
 
 y_i = Σ_j F_i(x_j) + a part that belongs to no token; the map is |F_i(x_j)|. Up to the feed-forward
-the part that source j sends to target i is a combination of few directions: one a head, and the
-residual. With α, σ frozen, norms act on the directions (centring and gain) and on the coefficients
-(1/σ), so the map needs one small Gram matrix a source and no vectors. The feed-forward maps the
-directions through W_in once, combines them a target, weighs them by θ and goes through W_out in
-blocks of targets.
+the part that source j sends to target i is a combination of few directions, one a head; what the
+residual connection adds is each token's own. With α, σ frozen, norms act on the directions (centring
+and gain) and on the coefficients (1/σ), so the map needs one small Gram matrix a source and no
+vectors. The feed-forward maps the directions through W_in once, combines them a target, weighs them
+by θ and goes through W_out in blocks of targets.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from prosect.engines.activation import Baseline, gated_factors, ratio
 
 BLOCK = 2**24
 """How many numbers the neurons of a block of targets may take."""
+SOURCES = 16
+"""How many sources' directions are widened to float64 at once: few, so that they stay in cache."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one block did: the stream that entered it, and its records in order.
+    """What one block did: the stream that entered it, its records in order, the stream that left it.
 
-    In a parallel block the feed-forward reads the same stream as attention.
+    In a parallel block the feed-forward reads the same stream as attention. What left the last block
+    of a model with a final norm is not known (None): the model reports it after that norm.
     """
 
     x: Float[Tensor, "token d"]
     records: tuple[Wrote | Normed, ...]
     parallel: bool
+    y: Float[Tensor, "token d"] | None
 
     @property
     def attention(self) -> Wrote:
@@ -45,77 +49,98 @@ class Layer:
 
 def layers_of(stream: Sequence[Record], parallel: Sequence[bool]) -> Iterator[Layer]:
     """Cut a run into its blocks."""
-    entered = {record.layer: record.hidden for record in stream if isinstance(record, State)}
+    states = {record.layer: record.hidden for record in stream if isinstance(record, State)}
+    normed_last = any(isinstance(record, Normed) and record.layer is None for record in stream)
     for number, side_by_side in enumerate(parallel, start=1):
         own = [r for r in stream if isinstance(r, Wrote | Normed) and r.layer == number]
-        yield Layer(entered[number - 1], tuple(own), side_by_side)
+        left = None if normed_last and number == len(parallel) else states[number]
+        yield Layer(states[number - 1], tuple(own), side_by_side, left)
 
 
 @dataclass(frozen=True)
 class Combined:
-    """Parts as combinations: source j sends Σ_k a_ijk D_jk to target i; ``rest`` is no token's.
+    """Parts as combinations: source j sends Σ_h a_ijh D_jh to target i, and target i keeps K_i itself.
 
     Attributes
     ----------
     a
-        [target, source, k], the coefficients: α for each head, 1 or 0 for residuals.
+        [target, source, head], the coefficients α.
     directions
-        [source, k, d].
+        [source, head, d], D.
+    kept
+        [target, d], K: what residual connections add to the part that a token sends to itself.
     rest
-        [target, d].
+        [target, d], what is no token's.
+    total
+        [target, d], the sum of all parts without the rest. It is summed once, over what attention
+        sends, and then goes through every step beside the parts.
     """
 
-    a: Float[Tensor, "target source k"]
-    directions: Float[Tensor, "source k d"]
+    a: Float[Tensor, "target source head"]
+    directions: Float[Tensor, "source head d"]
+    kept: Float[Tensor, "target d"]
     rest: Float[Tensor, "target d"]
+    total: Float[Tensor, "target d"]
 
     def plus_own(self, own: Float[Tensor, "token d"]) -> Combined:
         """Add a vector of each token to the part that it sends to itself."""
-        one = torch.eye(len(own), dtype=self.a.dtype, device=own.device)[:, :, None]
-        return Combined(
-            torch.cat([self.a, one], dim=-1),
-            torch.cat([self.directions, own[:, None]], dim=1),
-            self.rest,
-        )
+        return replace(self, kept=self.kept + own, total=self.total + own)
 
     def plus_rest(self, rest: Float[Tensor, "target d"]) -> Combined:
         """Add what is of no token of this text."""
-        return Combined(self.a, self.directions, self.rest + rest)
+        return replace(self, rest=self.rest + rest)
 
     def through(self, norm: Normed) -> Combined:
         """Centring and gain act on the directions, 1/σ on the coefficients; b joins the rest."""
         return Combined(
             self.a / norm.std[:, None],
             shaped(self.directions, norm),
+            shaped(self.kept, norm) / norm.std,
             through(self.rest, norm),
+            shaped(self.total, norm) / norm.std,
         )
+
+    def through_map(self, W: Float[Tensor, "d d_out"]) -> Combined:
+        """Every part times W."""
+        return Combined(self.a, self.directions @ W, self.kept @ W, self.rest @ W, self.total @ W)
 
     def vectors(self, targets: slice) -> Float[Tensor, "source target d"]:
         """The parts themselves, for some targets."""
-        return self.a[targets].transpose(0, 1) @ self.directions
+        sent = self.a[targets].transpose(0, 1) @ self.directions
+        own_of(sent, targets).add_(self.kept[targets])
+        return sent
 
     def own(self) -> Float[Tensor, "token d"]:
         """What each token sends to itself."""
-        return torch.einsum("tk,tkd->td", self.a.diagonal().T, self.directions)
-
-    def total(self) -> Float[Tensor, "target d"]:
-        """The sum of all parts, without the rest."""
-        return torch.einsum("tsk,skd->td", self.a, self.directions)
+        return torch.einsum("ht,thd->td", self.a.diagonal(), self.directions) + self.kept
 
     def norms(self) -> Float[Tensor, "target source"]:
-        """|Σ_k a_ijk D_jk| = sqrt(aᵀ G_j a) by the Gram matrices of the directions, in float64."""
-        wide = self.directions.double()
-        gram = wide @ wide.transpose(1, 2)
-        a = self.a.double().transpose(0, 1)  # [source, target, k]
-        squared = ((a @ gram) * a).sum(-1).clamp_min(0.0)
-        return squared.sqrt().T.to(self.a.dtype)
+        """|Σ_h a_ijh D_jh| = sqrt(aᵀ G_j a) by the Gram matrices of the directions, in float64."""
+        a = self.a.transpose(0, 1)  # [source, target, head]
+        blocks = zip(a.split(SOURCES), self.directions.split(SOURCES), strict=True)
+        found = torch.cat([_lengths(a.double(), d.double()) for a, d in blocks]).T.to(self.a.dtype)
+        found.diagonal().copy_(self.own().norm(dim=-1))
+        return found
+
+
+def own_of(x: Float[Tensor, "source target d"], targets: slice) -> Float[Tensor, "target d"]:
+    """What some targets get from themselves, as a view."""
+    return x[targets].diagonal().T
+
+
+def _lengths(
+    a: Float[Tensor, "source target head"], directions: Float[Tensor, "source head d"]
+) -> Float[Tensor, "source target"]:
+    gram = directions @ directions.transpose(1, 2)
+    return ((a @ gram) * a).sum(-1).clamp_min(0.0).sqrt()
 
 
 def shaped(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
     """A norm's centring and gain, without its spread and bias."""
-    if norm.mean is not None:
-        x = x - x.mean(-1, keepdim=True)
-    return x if norm.gain is None else x * norm.gain
+    if norm.mean is None:
+        return x if norm.gain is None else x * norm.gain
+    centred = x - x.mean(-1, keepdim=True)
+    return centred if norm.gain is None else centred.mul_(norm.gain)
 
 
 def through(rest: Float[Tensor, "token d"], norm: Normed) -> Float[Tensor, "token d"]:
@@ -166,10 +191,27 @@ class _Walk:
     measure: Measure | None
     scopes: dict[str, Scope] = field(default_factory=dict)
 
-    def see(self, name: str, parts: Combined, whole: Float[Tensor, "token d"]) -> None:
-        """Measure parts that are still combinations."""
-        own, total = parts.own(), parts.total()
-        values = parts.norms() if self.measure is None else self._measured(parts, whole)
+    def see(
+        self,
+        name: str,
+        parts: Combined,
+        whole: Float[Tensor, "token d"],
+        *,
+        residual_of: str | None = None,
+    ) -> None:
+        """Measure parts that are still combinations.
+
+        Where they are those of a scope seen before and the residual connection, only what tokens
+        send to themselves is another.
+        """
+        own, total = parts.own(), parts.total
+        if self.measure is not None:
+            values = self._measured(parts, whole)
+        elif residual_of is not None:
+            values = self.scopes[residual_of].values.clone()
+            values.diagonal().copy_(own.norm(dim=-1))
+        else:
+            values = parts.norms()
         self.scopes[name] = Scope(
             values=values,
             rest=parts.rest.norm(dim=-1),
@@ -196,8 +238,7 @@ class _Walk:
         """Measure the parts of a block of targets, and put them beside those before."""
         measure = self.measure
         values = vectors.norm(dim=-1) if measure is None else measure(vectors, whole)
-        places = torch.arange(targets.start, targets.stop, device=vectors.device)
-        own = vectors[places, places - targets.start]
+        own = own_of(vectors, targets)
         total = vectors.sum(0)
         seen = Scope(
             values=values.T,
@@ -245,13 +286,15 @@ def attended_parts(wrote: Wrote, value_bias: bool = True) -> Combined:
     attended = wrote.detail
     assert isinstance(attended, Attended)
     directions = sent(attended, value_bias)
-    a = attended.alpha.permute(1, 2, 0)
+    a = attended.alpha.permute(1, 2, 0).contiguous()
     bias = torch.zeros_like(wrote.output[0]) if wrote.bias is None else wrote.bias
     if value_bias and attended.value_bias is not None:
         heads = len(attended.alpha)
         per_head = attended.value_bias.repeat_interleave(heads // len(attended.value), dim=0)
         bias = bias - per_head.flatten() @ attended.weight.to(bias)
-    return Combined(a, directions, bias.expand_as(wrote.output))
+    total = torch.einsum("hts,shd->td", attended.alpha, directions)
+    rest = bias.expand_as(wrote.output)
+    return Combined(a, directions, torch.zeros_like(rest), rest, total)
 
 
 def scopes_of(
@@ -282,31 +325,39 @@ def scopes_of(
     walk = _Walk(measure)
     first, following = layer.attention, list(layer.records[1:])
     parts, whole = attended_parts(first, value_bias), first.output
-    walk.see("ATTN", parts, whole)
+    walk.see(sent_as := "ATTN", parts, whole)
     if first.after is not None:
         parts, whole = parts.through(first.after), through(whole, first.after)
-        walk.see("ATTNLN", parts, whole)
+        walk.see(sent_as := "ATTNLN", parts, whole)
     parts, whole = parts.plus_own(layer.x), whole + layer.x
     if following and isinstance(following[0], Normed):
-        walk.see("ATTNRES", parts, whole)
+        walk.see("ATTNRES", parts, whole, residual_of=sent_as)
         norm = following.pop(0)
         assert isinstance(norm, Normed)
         parts, whole = parts.through(norm), through(whole, norm)
-    walk.see("ATB", parts, whole)
+        walk.see("ATB", parts, whole)
+    else:
+        walk.see("ATB", parts, whole, residual_of=sent_as)
     for place, record in enumerate(following):
         if isinstance(record, Normed):
             parts, whole = parts.through(record), through(whole, record)
         elif record.term == "source":
             parts, whole = parts.plus_rest(record.output), whole + record.output
-        elif not feed_forward:
-            break
         elif layer.parallel:
-            own, rest = _own_feed_forward(layer.x, record, baseline)
-            walk.see("ATBFF", parts.plus_own(own).plus_rest(rest), whole + record.output)
+            if feed_forward:
+                own, rest = _own_feed_forward(layer.x, record, baseline)
+                left = whole + record.output if layer.y is None else layer.y
+                parts = parts.plus_own(own).plus_rest(rest)
+                walk.see("ATBFF", parts, left, residual_of="ATB")
         else:
-            last = following[place + 1] if place + 1 < len(following) else None
-            assert last is None or isinstance(last, Normed)
-            _feed_forward_scopes(walk, parts, whole, record, last, baseline)
+            read = parts
+            if record.before is not None:
+                read = parts.through(record.before)
+                walk.see("ATBLN", read, through(whole, record.before))
+            if feed_forward:
+                last = following[place + 1] if place + 1 < len(following) else None
+                assert last is None or isinstance(last, Normed)
+                _feed_forward_scopes(walk, parts, read, whole, record, last, layer.y, baseline)
             break
     return walk.scopes
 
@@ -368,7 +419,7 @@ def _own_feed_forward(
         own, rest = shaped(own, norm) / norm.std, through(rest, norm)
     ff = frozen(fed, rest, baseline)
     neurons = (own @ ff.w_in) * ff.a
-    if ff.w_gate is not None:
+    if ff.w_gate is not None and ff.b is not None:
         neurons = neurons + (own @ ff.w_gate) * ff.b
     own, rest = neurons @ ff.w_out, ff.rest
     if record.after is not None:
@@ -379,29 +430,30 @@ def _own_feed_forward(
 def _feed_forward_scopes(
     walk: _Walk,
     parts: Combined,
+    read: Combined,
     whole: Float[Tensor, "token d"],
     record: Wrote,
     last: Normed | None,
+    y: Float[Tensor, "token d"] | None,
     baseline: Baseline,
 ) -> None:
-    """FF and the scopes after it, block by block of targets."""
+    """FF and the scopes after it, block by block of targets.
+
+    ``parts`` are those of the residual stream, ``read`` those that the feed-forward reads.
+    """
     fed = record.detail
     assert isinstance(fed, Fed)
-    read, prefix = parts, "ATB"
-    if record.before is not None:
-        read, prefix = parts.through(record.before), "ATBLN"
-        walk.see(prefix, read, through(whole, record.before))
+    prefix = "ATB" if record.before is None else "ATBLN"
     ff = frozen(fed, read.rest, baseline)
-    pushed = read.directions @ ff.w_in
-    gated = None if ff.w_gate is None else read.directions @ ff.w_gate
+    pushed = read.through_map(ff.w_in)
+    gated = None if ff.w_gate is None else read.through_map(ff.w_gate)
     n, d_ff = len(whole), ff.w_in.shape[1]
     size = max(1, BLOCK // (n * d_ff))
     for start in range(0, n, size):
         t = slice(start, min(start + size, n))
-        a = read.a[t].transpose(0, 1)
-        neurons = (a @ pushed).mul_(ff.a[t])
+        neurons = pushed.vectors(t).mul_(ff.a[t])
         if gated is not None and ff.b is not None:
-            neurons += (a @ gated).mul_(ff.b[t])
+            neurons += gated.vectors(t).mul_(ff.b[t])
         vectors, rest, real = neurons @ ff.w_out, ff.rest[t], record.output[t]
         name = prefix + "FF"
         walk.see_block(name, t, vectors, rest, real)
@@ -413,11 +465,14 @@ def _feed_forward_scopes(
         name += "RES"
         vectors = vectors.add_(parts.vectors(t))
         rest, real = rest + parts.rest[t], real + whole[t]
-        walk.see_block(name, t, vectors, rest, real)
+        left = None if y is None else y[t]
+        walk.see_block(name, t, vectors, rest, real if last or left is None else left)
         if last is not None:
             norm = _at(last, t)
-            vectors = shaped(vectors, norm) / norm.std
-            walk.see_block(name + "LN", t, vectors, through(rest, norm), through(real, norm))
+            vectors, rest = shaped(vectors, norm) / norm.std, through(rest, norm)
+            walk.see_block(
+                name + "LN", t, vectors, rest, through(real, norm) if left is None else left
+            )
 
 
 def _at(norm: Normed, targets: slice) -> Normed:

@@ -30,7 +30,7 @@ def contextualization_change(
 def mixing_ratio(
     own: Float[Tensor, "*axes"], others: Float[Tensor, "*axes"]
 ) -> Float[Tensor, "*axes"]:
-    """|Σ_{j≠i}| / (|Σ_{j≠i}| + |j=i|), vectors summed before the norm (Kobayashi et al. 2021)."""
+    """The ratio |Σ_{j≠i}| / (|Σ_{j≠i}| + |j=i|) of Kobayashi et al. (2021): sums before lengths."""
     return others / (others + own)
 
 

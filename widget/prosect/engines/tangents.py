@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from jaxtyping import Float
@@ -140,10 +141,17 @@ def _spread(x: Float[Tensor, "*axes kv_head token d"], shared: int) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Turned:
+    """What each token goes through by itself, as one matrix a token."""
+
+    matrix: Float[Tensor, "token d_in d_out"]
+
+
+@dataclass(frozen=True)
 class Point:
     """Where a run was before one of its steps: the stream, and what a parallel block read."""
 
-    record: Normed | Projected | Wrote | State
+    record: Normed | Projected | Wrote | State | Turned
     x: Float[Tensor, "token d"]
     parallel: bool
 
@@ -176,6 +184,37 @@ def _after(x: Float[Tensor, "token d"], record: Normed | Projected | Wrote) -> T
     return x + (record.output if record.after is None else through(record.output, record.after))
 
 
+def merged(walked: Sequence[Point], numbers: int) -> list[Point]:
+    """Replace feed-forwards, with the norms around them, by one matrix a token.
+
+    Worth it for many more tangents than the stream has dimensions: a matrix of d × d is far smaller
+    than the two of d × d_ff. Each takes token · d² numbers, and no more than ``numbers`` are taken.
+    """
+    found: list[Point] = []
+    for alone, group in groupby(walked, key=_alone):
+        points = list(group)
+        first, last = points[0], points[-1]
+        feeds = any(isinstance(point.record, Wrote) for point in points)
+        tokens, d = first.x.shape
+        if not (alone and feeds) or tokens * d * d > numbers:
+            found += points
+            continue
+        numbers -= tokens * d * d
+        unit = torch.eye(d, dtype=first.x.dtype, device=first.x.device)
+        end = Point(State(0, last.x), last.x, False)
+        ((_, moved),) = push(unit[:, None].expand(d, tokens, d), [*points, end])
+        found.append(Point(Turned(moved.transpose(0, 1).contiguous()), first.x, False))
+    return found
+
+
+def _alone(point: Point) -> bool:
+    """Whether a step changes each token by itself, from the stream as it is."""
+    record = point.record
+    if isinstance(record, Wrote):
+        return isinstance(record.detail, Fed) and not point.parallel
+    return not isinstance(record, State)
+
+
 def push(dx: Tangent, walked: Sequence[Point]) -> Iterator[tuple[int, Tangent]]:
     """Carry changes of the stream through the steps of a run; yields them at every hidden state.
 
@@ -196,6 +235,8 @@ def push(dx: Tangent, walked: Sequence[Point]) -> Iterator[tuple[int, Tangent]]:
                 dx = normed(dx, x, record)
             case Projected():
                 dx = dx @ record.weight
+            case Turned(matrix):
+                dx = (dx.transpose(0, 1) @ matrix).transpose(0, 1)
             case Wrote(detail=Attended()):
                 entered, read_then = dx, x
                 dx = dx + written(dx, x, record)

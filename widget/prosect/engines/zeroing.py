@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from prosect.anatomy.stream import Fed, Normed, Wrote
 from prosect.engines.maps import BLOCK, Layer, attended_parts
@@ -20,21 +21,23 @@ def value_zeroing(layer: Layer) -> Float[Tensor, "target source"]:
     first = layer.attention
     parts = attended_parts(first)
     n, d = layer.x.shape
-    whole = _onward(first.output, layer)
-    width = max(d, max((r.detail.u.shape[1] for r in _fed(layer)), default=d))
+    whole = normalize(_onward(first.output, layer), dim=-1)
+    width = max(d, *(fed.u.shape[1] for fed in _fed(layer)))
     size = max(1, BLOCK // (n * width))
     rows = []
     for start in range(0, n, size):
         sources = slice(start, min(start + size, n))
         silenced = parts.directions[sources]  # [source, head, d]
         removed = torch.einsum("tsk,skd->std", parts.a[:, sources], silenced)
-        changed = _onward(first.output - removed, layer)
-        rows.append(1 - torch.cosine_similarity(changed, whole.expand_as(changed), dim=-1))
-    return torch.cat(rows).T.clamp_min(0.0)
+        changed = normalize(_onward(first.output - removed, layer), dim=-1)
+        # |a − b|² / 2 of unit vectors is 1 − cos, and exact for small angles
+        rows.append((changed - whole).square().sum(-1) / 2)
+    return torch.cat(rows).T
 
 
-def _fed(layer: Layer) -> list[Wrote]:
-    return [r for r in layer.records if isinstance(r, Wrote) and isinstance(r.detail, Fed)]
+def _fed(layer: Layer) -> list[Fed]:
+    details = [record.detail for record in layer.records if isinstance(record, Wrote)]
+    return [detail for detail in details if isinstance(detail, Fed)]
 
 
 def _onward(

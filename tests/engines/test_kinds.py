@@ -1,0 +1,70 @@
+"""The kinds of map that each family has."""
+
+from __future__ import annotations
+
+import pytest
+
+from families import FAMILIES, PAIRS, TEXTS, random_lens
+from prosect.engines.kinds import kinds_of
+
+POST = "ATTN ATTNRES ATB ATBFF ATBFFRES ATBFFRESLN"
+PRE = "ATTN ATB ATBLN ATBLNFF ATBLNFFRES"
+PARALLEL = "ATTN ATB ATBFF"
+SANDWICH = "ATTN ATTNLN ATB ATBLN ATBLNFF ATBLNFFLN ATBLNFFLNRES"
+NORMED_OUTPUTS = "ATTN ATTNLN ATB ATBFF ATBFFLN ATBFFLNRES"
+
+SCOPES = {
+    **dict.fromkeys(FAMILIES, POST),
+    **dict.fromkeys(
+        (
+            *("modernbert", "gpt2", "gpt-neo", "gpt-neox-sequential", "bloom", "opt", "llama"),
+            *("llama-biases", "mistral", "qwen2", "qwen3", "smollm3", "t5", "t5-gated"),
+        ),
+        PRE,
+    ),
+    **dict.fromkeys(("gpt-neox", "gptj", "phi"), PARALLEL),
+    **dict.fromkeys(("gemma2", "gemma3"), SANDWICH),
+    "olmo2": NORMED_OUTPUTS,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
+    lens = random_lens(family)
+    traces = [lens.trace(TEXTS[0])]
+    if family in PAIRS:
+        traces.append(lens.trace(TEXTS[0], target=TEXTS[1]))
+    for trace in traces:
+        names = f"attention norm {SCOPES[family]} contribution value_zeroing".split()
+        assert list(trace.kinds) == names
+        for name in names:  # each of them has a map
+            found = trace.map(name)
+            assert found.kind == name
+            assert ("head" in found.axes) == trace.kinds[name].per_head
+            assert found.values.ndim == len(found.axes)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "gptj", "gemma2", "olmo2"])
+def test_every_kind_says_in_one_sentence_what_it_shows(family: str) -> None:
+    kinds = kinds_of(random_lens(family).anatomy)
+    assert len({kind.hint for kind in kinds.values()}) == len(kinds)
+    for name, kind in kinds.items():
+        assert kind.name == name
+        assert kind.label
+        assert kind.hint.endswith(".")
+        assert ". " not in kind.hint
+
+
+def test_a_map_is_costly_only_behind_a_feed_forward_that_mixes() -> None:
+    costly = {
+        family: [
+            name for name, kind in kinds_of(random_lens(family).anatomy).items() if kind.costly
+        ]
+        for family in ("bert", "gpt2", "gptj")
+    }
+    others = ["contribution", "value_zeroing"]
+    assert costly == {
+        "bert": ["ATBFF", "ATBFFRES", "ATBFFRESLN", *others],
+        "gpt2": ["ATBLNFF", "ATBLNFFRES", *others],
+        "gptj": others,
+    }

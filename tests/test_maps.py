@@ -1,0 +1,231 @@
+"""Maps as readers ask for them: by kind, compared, with their pairs named, or refused in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+
+import prosect
+from families import TEXTS, random_lens
+from prosect.maps import pair_kinds
+from prosect.tokens import Token
+
+CAUSAL = ("bert-decoder", "gpt2", "gpt-neox", "gptj", "bloom", "opt-post-norm", "mistral", "gemma2")
+
+
+def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> None:
+    trace = random_lens("gpt2").trace(TEXTS[0])
+    refused: list[tuple[dict[str, Any], str]] = [
+        (
+            {"kind": "ATBFF"},
+            "There is no kind of map 'ATBFF': choose one of attention, norm, ATTN, ",
+        ),
+        ({"kind": "ATB", "baseline": "mean"}, "no baseline 'mean': choose one of zero, bias."),
+        ({"kind": "ATB", "measure": "l2"}, "no measure 'l2': choose one of norm, alti."),
+        ({"kind": "norm", "measure": "alti"}, "the kind 'norm' does not have: choose one of ATTN"),
+        ({"kind": "attention", "rest": True}, "'attention' has no part that belongs to no token."),
+        ({"kind": "value_zeroing", "rest": True}, "has no part that belongs to no token."),
+    ]
+    for options, sentence in refused:
+        with pytest.raises(prosect.ProsectError) as caught:
+            trace.map(**options)
+        assert sentence in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(prosect.ProsectError, match="'attention' has no mixing ratio"):
+        trace.map("attention").mixing()
+    with pytest.raises(prosect.ProsectError, match="not both maps of whole layers"):
+        trace.compare("attention", "norm")
+    with pytest.raises(prosect.ProsectError, match="between 0 and 1, not 2"):
+        trace.rollout("ATB", residual=2)
+
+
+def test_the_rest_is_one_more_column() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    n = len(trace.tokens)
+    for kind in ("ATTN", "ATBFFRESLN", "contribution"):
+        plain, wide = trace.map(kind), trace.map(kind, rest=True)
+        assert wide.values.shape == (*plain.values.shape[:2], n + 1)
+        assert torch.equal(wide.values[..., :n], plain.values)
+        assert plain.rest is not None
+        assert torch.equal(wide.values[..., n], plain.rest)
+        assert (plain.rest > 0).any()
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_in_causal_models_no_token_gets_anything_from_those_after_it(family: str) -> None:
+    trace = random_lens(family).trace(TEXTS[0])
+    for kind in trace.kinds:
+        values = trace.map(kind).values
+        assert values.triu(1).abs().max() <= 1e-12 * values.abs().max(), kind
+        assert (values.diagonal(dim1=-2, dim2=-1) > 0).any()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gptj", "gemma2"])
+def test_a_single_token_has_maps_of_itself(family: str) -> None:
+    trace = random_lens(family).trace("a")
+    assert len(trace.tokens) == 1
+    for kind in trace.kinds:
+        for baseline in ("zero", "bias"):
+            found = trace.map(kind, baseline=baseline)
+            assert found.error < 1e-6
+            assert found.values.shape[-2:] == (1, 1)
+            assert torch.isfinite(found.values).all()
+            if found.own is not None:
+                assert (found.mixing() < 1e-9).all()
+    assert trace.map("ATB", measure="alti").values.flatten().tolist() == pytest.approx([1.0] * 3)
+    assert trace.compare("ATTN", "ATB").pairs() == []
+
+
+def test_a_map_is_computed_once_and_never_requires_gradients() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    for kind in trace.kinds:
+        assert torch.equal(trace.map(kind).values, trace.map(kind).values)
+        assert not trace.map(kind).values.requires_grad
+
+
+def test_maps_in_half_precision_are_computed_in_float32() -> None:
+    for family in ("bert", "llama"):
+        trace = random_lens(family, torch.bfloat16).trace(TEXTS[0])
+        for kind in trace.kinds:
+            found = trace.map(kind)
+            assert found.values.dtype == torch.float32
+            assert found.error < 5e-2, kind
+
+
+def test_a_comparison_is_the_difference_and_its_rank_correlation() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    found = trace.compare("ATB", "ATBFF")
+    before, after = trace.map("ATB").values, trace.map("ATBFF").values
+    assert torch.equal(found.values, after - before)
+    for layer, change in enumerate(found.change.tolist()):
+        rho = stats.spearmanr(before[layer].flatten(), after[layer].flatten()).statistic
+        assert change == pytest.approx(1 - rho, abs=1e-6)
+
+
+def test_the_pairs_of_a_comparison_are_the_most_amplified_of_different_tokens() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    found = trace.compare("ATB", "ATBFF")
+    pairs = found.pairs(k=4)
+    for layer, change in enumerate(found.values):
+        n = len(trace.tokens)
+        ranked = sorted(
+            ((float(change[i, j]), i, j) for i in range(n) for j in range(n) if i != j),
+            reverse=True,
+        )
+        own = [p for p in pairs if p.layer == layer]
+        assert [(p.change, p.target, p.source) for p in own] == ranked[:4]
+        kinds = pair_kinds(trace.tokens)
+        assert all(p.kind == kinds[p.target][p.source] for p in own)
+    assert len(found.pairs(k=10_000)) == len(found.values) * n * (n - 1)
+
+
+def test_cancellation_is_by_scope_after_the_feed_forward() -> None:
+    names = {
+        "bert": ["ATBFFRES", "ATBFFRESLN"],
+        "gpt2": ["ATBLNFFRES"],
+        "gptj": [],
+        "gemma2": ["ATBLNFFLN", "ATBLNFFLNRES"],
+    }
+    for family, expected in names.items():
+        trace = random_lens(family).trace(TEXTS[0])
+        found = trace.cancellation()
+        assert list(found) == expected
+        assert all(share.shape == (3,) for share in found.values())
+    maps = [
+        _rows(prosect.load().trace(TEXTS[0]).map(k).values[2]) for k in ("ATB", "ATBFF", "ATBFFRES")
+    ]
+    change, answer = (maps[1] - maps[0]).flatten(), (maps[2] - maps[1]).flatten()
+    share = float(-(answer @ change) / (change @ change))
+    found = prosect.load().trace(TEXTS[0]).cancellation()
+    assert float(found["ATBFFRES"][2]) == pytest.approx(share, rel=1e-4)
+    assert share > 0.5  # the residual connection takes most of it back
+
+
+def _rows(values: torch.Tensor) -> torch.Tensor:
+    return (values / values.sum(-1, keepdim=True)).double()
+
+
+def test_gains_are_held_against_the_size_of_what_the_feed_forward_writes() -> None:
+    lens = random_lens("bert")
+    trace = lens.trace(TEXTS[0])
+    seen = []
+    for block in lens.anatomy.blocks:
+        block.module.output.dense.register_forward_hook(lambda _m, _a, out: seen.append(out[0]))
+    with torch.no_grad():
+        lens.model(**lens.tokenizer(TEXTS[0], return_tensors="pt"))
+    found = trace.gains()
+    assert [relation.layer for relation in found] == [0, 1, 2]
+    for relation, output, block in zip(found, seen, lens.anatomy.blocks, strict=True):
+        size, gain = output.abs().mean(0), block.module.output.LayerNorm.weight.detach()
+        torch.testing.assert_close(relation.size, size)
+        torch.testing.assert_close(relation.gain, gain)
+        expected = stats.pearsonr(gain.abs().numpy(), size.numpy()).statistic
+        assert relation.correlation == pytest.approx(expected)
+    assert [r.layer for r in random_lens("gemma2").trace(TEXTS[0]).gains()] == [0, 1, 2]
+    assert random_lens("gpt2").trace(TEXTS[0]).gains() == []
+
+
+def test_rollout_multiplies_the_maps_of_a_kind() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    for kind, residual in (("ATB", 0.0), ("attention", 0.5)):
+        values = trace.map(kind).values
+        values = values.mean(1) if kind == "attention" else values
+        eye = torch.eye(values.shape[-1]).double()
+        expected = eye
+        for layer, found in zip(values, trace.rollout(kind, residual).values, strict=True):
+            rows = layer / layer.sum(-1, keepdim=True)
+            expected = ((1 - residual) * rows + residual * eye) @ expected
+            torch.testing.assert_close(found, expected)
+
+
+# --- kinds of pair --------------------------------------------------------------------------------
+
+
+def _token(id: int, word: int | None) -> Token:
+    return Token("", id, None, word, word is None, "")
+
+
+# [CLS] kick -ed the bucket the [SEP]
+TOKENS = [
+    _token(1, None),
+    _token(10, 0),
+    _token(11, 0),
+    _token(12, 1),
+    _token(13, 2),
+    _token(12, 3),
+    _token(1, None),
+]
+
+
+def test_pairs_are_pieces_of_a_word_the_same_token_neighbours_or_others() -> None:
+    kinds = pair_kinds(TOKENS)
+    assert kinds[1][2] == kinds[2][1] == "piece"
+    assert kinds[3][5] == "same"
+    assert kinds[0][6] == "same"  # control tokens are of no word, yet may be equal
+    assert kinds[2][3] == "neighbour"
+    assert kinds[1][3] == "other"
+    assert kinds[1][4] == "other"
+
+
+def test_words_with_the_same_label_are_one_expression() -> None:
+    kinds = pair_kinds(TOKENS, ["idiom", "idiom", "idiom", None])
+    assert kinds[1][4] == kinds[2][3] == "expression"
+    assert kinds[1][2] == "piece"  # what is closer comes first
+    assert kinds[3][5] == "same"
+    assert kinds[4][5] == "neighbour"
+    two = pair_kinds(TOKENS, [1, None, 2, None])
+    assert two[1][4] == "other"
+    assert two[3][5] == "same"  # no label is not a label
+
+
+def test_labels_that_do_not_match_the_words_are_counted() -> None:
+    with pytest.raises(prosect.ProsectError, match=r"has 4 words and 2 labels: give one a word\."):
+        pair_kinds(TOKENS, ["a", "b"])
+    trace = random_lens("bert").trace("The river bank.")
+    with pytest.raises(prosect.ProsectError, match="4 words and 3 labels"):
+        trace.compare("ATB", "ATBFF").pairs(labels=[None, 1, 1])
+    pairs = trace.compare("ATB", "ATBFF").pairs(k=1000, labels=[None, 1, 1, None])
+    assert "expression" in {pair.kind for pair in pairs}
