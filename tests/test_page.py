@@ -70,7 +70,12 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
     assert content["state"]["layer"] == 3
     assert content["state"]["target"] == 5
     assert gzip.decompress(b64decode(content["buffers"]["_data"])) == view._data
-    assert list(content["remote"]) == view._remote
+    kept = [kind["name"] for kind in content["state"]["_kinds"]]
+    assert kept == [name for name in trace.kinds if name in kept]
+    assert "attention" in kept
+    assert "attribution" not in kept  # hours, for a text of that length
+    wanted = {f"map/{kind}/{layer}" for kind in kept for layer in range(6)}
+    assert set(content["remote"]) == set(content["state"]["_remote"]) == wanted
     spec = content["remote"]["map/attention/5"]
     back = decode(spec, gzip.decompress(b64decode(spec["data"])))
     np.testing.assert_allclose(back, trace.attention[5].numpy(), rtol=1e-3, atol=1e-38)

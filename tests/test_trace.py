@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -344,3 +345,85 @@ def test_an_attention_that_takes_what_is_not_known_is_refused() -> None:
         prosect.UnsupportedModelError, match="takes 's_aux', which prosect does not"
     ):
         lens.trace(TEXTS[0])
+
+
+def test_threads_that_trace_one_model_do_not_disturb_each_other() -> None:
+    lens = random_lens("bert")
+    lens.model.set_attn_implementation("sdpa")
+    expected = {text: lens.trace(text).hidden for text in TEXTS[:2]}
+    wrong: list[str] = []
+
+    def work(text: str) -> None:
+        for _ in range(20):
+            if not torch.equal(lens.trace(text).hidden, expected[text]):
+                wrong.append(text)
+
+    threads = [threading.Thread(target=work, args=(text,)) for text in TEXTS[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert lens.model.config._attn_implementation == "sdpa"
+
+
+def test_half_a_surrogate_pair_is_refused_with_a_sentence() -> None:
+    with pytest.raises(prosect.ProsectError, match="half a surrogate pair"):
+        random_lens("bert").trace("a\ud800b")
+
+
+@pytest.mark.parametrize("wrong", [1.5, "1", None, True, torch.tensor(True)])
+def test_a_number_of_the_wrong_type_is_named(wrong: object) -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
+        trace.terms("layer", state=wrong)  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
+        trace.neurons(wrong, 0)  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
+        trace.predict(position=wrong)  # pyright: ignore
+
+
+def test_targets_that_are_no_list_and_states_without_a_split_are_refused() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    with pytest.raises(prosect.ProsectError, match="targets is a list of positions"):
+        trace.terms("layer", targets=3)  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="go with by"):
+        trace.terms(targets=[1])  # pyright: ignore
+
+
+def test_neurons_that_do_not_add_up_are_refused_and_nothing_is_split_exactly() -> None:
+    model = random_model("bert")
+    dense = model.bert.encoder.layer[1].output.dense
+    handle = dense.register_forward_hook(lambda _m, _a, output: 2 * output)
+    lens = prosect.Lens(model, word_pieces())
+    with pytest.raises(prosect.ReconstructionError, match="layer 2 feed-forward"):
+        lens.trace(TEXTS[0]).neurons(1, 1)
+    handle.remove()
+    with torch.no_grad():
+        dense.weight.zero_()
+        dense.bias.zero_()
+    assert lens.trace(TEXTS[0]).neurons(1, 1).error == 0
+
+
+def test_an_adapter_in_the_place_of_a_linear_layer_is_refused() -> None:
+    model = random_model("bert")
+    own = model.bert.encoder.layer[0].attention.self
+
+    class Adapter(torch.nn.Module):
+        def __init__(self, base: torch.nn.Module) -> None:
+            super().__init__()
+            self.base = base
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x)
+
+    own.value = Adapter(own.value)
+    with pytest.raises(prosect.UnsupportedModelError, match="merge adapters"):
+        prosect.Lens(model, word_pieces()).trace(TEXTS[0]).terms()
+
+
+def test_feed_forwards_in_chunks_are_refused() -> None:
+    model = random_model("bert")
+    model.config.chunk_size_feed_forward = 4
+    with pytest.raises(prosect.UnsupportedModelError, match="in chunks"):
+        prosect.Lens(model, word_pieces())

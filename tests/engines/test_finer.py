@@ -96,7 +96,7 @@ def test_parts_by_layer_equal_the_papers_formulas(stack: str) -> None:
             if label.term == "bias":
                 expected = plain.term(state, "bias")
             else:
-                expected = plain.parts(state, term=label.term, layer=label.layer)
+                expected = plain.parts(state, term=label.term, layer=label.layer + 1)
             assert_close(vector, expected, trace.hidden[state], tolerance(stack))
 
 
@@ -139,7 +139,7 @@ def test_by_source_carries_each_source_through_the_norms_that_follow() -> None:
                     x = plain.inputs[layer, term]
                     each = sent(plain.alpha(layer, term), x, attends, head)
                     for source in range(len(x)):
-                        (got,) = parts.select(term=term, layer=layer, head=head, source=source)
+                        (got,) = parts.select(term=term, layer=layer - 1, head=head, source=source)
                         expected = (carried * each[source])[2:3].detach()
                         assert_close(got, expected, trace.hidden[-1], 1e-12)
 
@@ -239,7 +239,7 @@ def test_all_neurons_leave_no_rest(stack: str) -> None:
 def test_neurons_of_one_layer_sum_to_what_it_wrote_to_the_stream() -> None:
     trace = sample("gpt2")
     found = trace.neurons(1, 3)
-    (part,) = trace.terms("layer", state=2, targets=[3]).select(term="feed_forward", layer=2)
+    (part,) = trace.terms("layer", state=2, targets=[3]).select(term="feed_forward", layer=1)
     assert_close(found.values.sum(0) + found.rest, part[0], part, 1e-12)
 
 
@@ -260,8 +260,8 @@ def test_labels_say_where_a_part_was_written() -> None:
     layers, heads, n, sources = (3, 4, len(trace.tokens), len(trace.encoder.tokens))  # pyright: ignore
     assert n != sources
     labels = trace.terms("layer").labels
-    assert labels[0] == Part("input", 0)
-    assert {label.layer for label in labels if label.term != "bias"} == {0, 1, 2, 3}
+    assert labels[0] == Part("input", -1)
+    assert {label.layer for label in labels if label.term != "bias"} == {-1, 0, 1, 2}
     assert Part("bias") in labels
     labels = trace.terms("head").labels
     assert len([label for label in labels if label.head is not None]) == 2 * layers * heads
@@ -270,7 +270,7 @@ def test_labels_say_where_a_part_was_written() -> None:
     assert per_layer["attention", 2, 3] == n
     assert per_layer["source", 2, 3] == sources
     early = trace.terms("source", state=1).labels
-    assert {label.layer for label in early} == {0, 1, None}
+    assert {label.layer for label in early} == {-1, 0, None}
 
 
 def test_select_picks_the_parts_that_agree() -> None:

@@ -111,14 +111,17 @@ def ask(view: View, name: object) -> tuple[dict[str, Any], list[bytes]]:
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     view.send = lambda content, buffers=None: sent.append((content, buffers or []))
     view._handle_custom_msg({"request": "7", "array": name}, [])
-    (answer,) = sent
+    *working, answer = sent
+    assert all(content["working"] for content, _ in working)
     return answer
 
 
 def test_maps_over_the_budget_are_sent_when_asked_for(long_trace: prosect.Trace) -> None:
     view = prosect.Explorer(long_trace)
     assert len(view._data) < BUDGET
-    assert view._remote == [f"map/attention/{layer}" for layer in range(6)]
+    maps = [f"map/{kind}/{layer}" for kind in long_trace.kinds for layer in range(6)]
+    costly = [f"overview/{name}" for name, kind in long_trace.kinds.items() if kind.costly]
+    assert set(view._remote) == {*maps, *costly}
     content, buffers = ask(view, "map/attention/4")
     assert content["reply"] == "7"
     back = decode(content["spec"], buffers[0])

@@ -18,8 +18,8 @@ from prosect.errors import ProsectError, UnsupportedModelError
 
 MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
-BATCH_NUMBERS = 2**24
-"""How many numbers the widest activations of a batch of tangents may take."""
+BATCH_NUMBERS = 2**21
+"""How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,7 +119,10 @@ def attribute(
             "The attention scores of this architecture have no derivative here yet: "
             "use trace.map('contribution'), which needs none."
         )
-    walked = points(run.stream, parallel)
+    walked, x = points(run.stream, parallel), run.hidden[start]
+    n, d = x.shape
+    if probes is None and not times_input and n > 2:
+        walked = merged(walked, MATRIX_NUMBERS)
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
     if head is None:
         end = next(i for i, point in enumerate(walked) if _is_state(point, max(layers) + 1))
@@ -129,10 +132,9 @@ def attribute(
         end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0] + 1))
         path, reached, layers = walked[first + 1 : end], [head[0]], [head[0]]
         carry = lambda dx: [_through_head(dx, path, walked[end], head[1])]  # noqa: E731
-    x, observed = run.hidden[start], len(reached)
-    n, d = x.shape
-    width = max([d, *(detail.neurons.shape[1] for detail in details if isinstance(detail, Fed))])
-    batch = max(1, BATCH_NUMBERS // (n * width))
+    observed = len(reached)
+    widest = max(n * d, *(_width(detail) for detail in details))
+    batch = max(1, BATCH_NUMBERS // widest)
     with tqdm(total=n, unit="token", disable=not progress) as bar:
         if times_input:
             squares = engine.along_input(x, carry, observed, batch, bar.update)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any, Literal
 
 import torch
@@ -41,6 +42,7 @@ from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.tap import Weights, tapped
 
 Side = Literal["input", "output"]
+_ONE_AT_A_TIME = RLock()
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def run(
     """
     seen = _Seen()
     with ExitStack() as stack:
+        stack.enter_context(_ONE_AT_A_TIME)  # hooks and the tap belong to one run
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(anatomy.base))
         stack.enter_context(seen.watching(anatomy))

@@ -77,7 +77,7 @@ class Diagnosis:
 
 
 def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diagnosis:
-    """Print a table of what is supported for a model, and why the rest is not.
+    """Print a table of what is supported for a model or a Lens, and why the rest is not.
 
     The model runs on a few tokens drawn at random, always the same, twice: by itself with eager
     attention and as prosect captures it. It is left as it was found.
@@ -85,7 +85,7 @@ def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diag
     Parameters
     ----------
     model
-        Any model of transformers; one that is not supported gets the reason, not an error.
+        Any model of transformers, or a Lens; one that is not supported gets the reason, not an error.
     tokenizer
         Its tokenizer, to be checked too.
 
@@ -93,6 +93,8 @@ def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diag
     -------
     The table, whose rows say what is ``supported``, for programs.
     """
+    if isinstance(model, Lens):
+        model, tokenizer = model.model, model.tokenizer
     diagnosis = Diagnosis(tuple(_examine(model, tokenizer)))
     print(diagnosis)
     return diagnosis
@@ -259,7 +261,7 @@ def _finer(stacks: Stacks, dtype: torch.dtype) -> str:
             error = max(error, parts.error)
         for record in one.stream:
             if isinstance(record, Wrote) and isinstance(record.detail, Fed):
-                error = max(error, Neurons.of(record, record.detail, target, k=1).error)
+                error = max(error, Neurons.of(record, record.detail, target, 1, dtype).error)
     return f"by {', '.join(get_args(By))}, and by neuron, error {error:.1e}"
 
 

@@ -161,7 +161,11 @@ def learn_identity(
                 if seed == seeds - 1:
                     lost = (~right[layer]).nonzero()[:, 0].tolist()
                     mistakes += [
-                        Mistake(layer, test.labels[i], _label(lens, test, int(found[layer, i]), candidates))
+                        Mistake(
+                            layer,
+                            test.labels[i],
+                            _label(lens, test, int(found[layer, i]), candidates),
+                        )
                         for i in lost
                     ]
                 bar.update()

@@ -232,6 +232,11 @@ class Lens:
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
         raise TypeError(f"A text must be a string, not {type(text).__name__}.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ProsectError(
+            "The text has half a surrogate pair, which is no character: "
+            "remove it with text.encode('utf-8', 'ignore').decode()."
+        )
 
 
 def _as_pair(item: object, number: int) -> tuple[str, str]:

@@ -391,6 +391,16 @@ class Maps:
             others=others[1:].norm(dim=-1),
         )
 
+    def last_parts(
+        self, position: int, baseline: Baseline = "zero"
+    ) -> tuple[Float[Tensor, "source d"], Float[Tensor, "d"]]:
+        """The parts of every input token in one last hidden state, and the token-less rest."""
+        stream, n = self._run.stream, self._run.hidden.shape[1]
+        rests, _ = whole.rest_of(stream, self._parallel, baseline)
+        blocks = whole.contributions(stream, self._parallel, range(n), baseline)
+        parts = torch.cat([states[-1][:, position] for _, states in blocks])
+        return parts, rests[-1][position]
+
     def gains(self) -> list[GainRelation]:
         """How the gain of the norm after each feed-forward relates to its output's dimensions."""
         found = []

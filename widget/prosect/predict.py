@@ -65,7 +65,8 @@ def logits_of(
     finally:
         handle.remove()
     logits = getattr(output, "logits", getattr(output, "prediction_logits", None))
-    if logits is None or logits.ndim != 3 or logits.shape[-1] < anatomy.words.num_embeddings:
+    predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
+    if not predicts or logits is None or logits.ndim != 3:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no head that predicts tokens: "
             "load the model with its language-modelling head, as with AutoModelForMaskedLM."

@@ -212,17 +212,45 @@ class Neurons:
     error: float
 
     @classmethod
-    def of(cls, record: Wrote, fed: Fed, token: int, k: int) -> Neurons:
+    def of(cls, record: Wrote, fed: Fed, token: int, k: int, dtype: torch.dtype) -> Neurons:
         """Split what a feed-forward wrote to one token."""
         ids, values, rest = finer.neurons_of(fed, token, k)
         written = record.output[token]
         if record.bias is not None:
             written = written - record.bias
-        error = engine.reconstruction_error(values.sum(0) + rest, written)
-        return cls(ids, values, rest, float(error))
+        length = torch.linalg.vector_norm
+        gap = length(values.sum(0) + rest - written)
+        # nothing written is split exactly into nothings
+        error = float(gap / length(written)) if bool(gap > 0) else 0.0
+        return cls(ids, values, rest, certified(error, record.name, dtype))
 
     def __repr__(self) -> str:
         return f"Neurons({', '.join(map(str, self.ids.tolist()))}: error {self.error:.1e})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogitContributions:
+    """What each input token adds to one logit, signed.
+
+    Attributes
+    ----------
+    values
+        [source], in logits; with ``rest`` they sum to ``logit``.
+    rest
+        What belongs to no token: every bias on the way.
+    logit
+        What the model computes, before any cap.
+    error
+        The certificate: |Σ values + rest − logit| over the length of what is summed.
+    """
+
+    values: Float[Tensor, "source"]
+    rest: float
+    logit: float
+    error: float
+
+    def __repr__(self) -> str:
+        return f"LogitContributions(logit {self.logit:.3f}, error {self.error:.1e})"
 
 
 @dataclass(frozen=True)
@@ -264,7 +292,8 @@ def _certify(
         step = engine.first_break(stream, allowed)
         raise ReconstructionError(
             f"The parts miss the hidden states by {error:.1e} (relative), first at the {step}: "
-            "look for a hook or an adapter there that changes what the model computes."
+            "look for a hook or an adapter there that changes what the model computes, "
+            "or trace again if the weights were changed since."
         )
     return error
 
@@ -280,7 +309,8 @@ def certified(error: float, what: str, dtype: torch.dtype) -> float:
     if not error <= TOLERANCES[dtype]:
         raise ReconstructionError(
             f"The parts of {what} miss what the model computed by {error:.1e} (relative): "
-            "look for a hook or an adapter that changes what the model computes."
+            "look for a hook or an adapter that changes what the model computes, or trace again if the "
+            "weights were changed since."
         )
     return error
 

@@ -141,6 +141,7 @@ def read_tokens(
             text = texts[sequence][slice(*span)]
             # what is unknown to the model has no form of its own to show
             label = text if id == tokenizer.unk_token_id else labels[i]
+            label = label if label.strip() else token_label(id, tokenizer)
         tokens.append(Token(text, id, span, words[i], special, label))
     return tokens
 
@@ -154,7 +155,8 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
     if known is None:
         return f"⟨{id}⟩"
     string = str(known)
-    shown = _unmarked(str(tokenizer.decode([id])).removeprefix("##"))
+    decoded = str(tokenizer.decode([id])).removeprefix("##")
+    shown = _unmarked(decoded) or decoded.translate(_VISIBLE)
     return string if id in _special_ids(tokenizer) or not shown else shown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect import vocabulary
+from prosect.anatomy.heads import head_of
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.attribution import Attribution
@@ -20,12 +22,21 @@ from prosect.engines import identity, measures, whole
 from prosect.engines.activation import Baseline
 from prosect.engines.finer import By
 from prosect.engines.kinds import Kind
+from prosect.engines.logits import logit_parts
 from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
 from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
 from prosect.nullspace import EffectiveCorrelation, Freedom, NullSpace, correlate
 from prosect.predict import logits_of
-from prosect.results import Identity, Neurons, Parts, Prediction, Terms
+from prosect.results import (
+    Identity,
+    LogitContributions,
+    Neurons,
+    Parts,
+    Prediction,
+    Terms,
+    certified,
+)
 from prosect.tokens import Token, token_label
 
 MEMORY = 2**31
@@ -134,6 +145,8 @@ class Trace:
         if centring not in get_args(Centring):
             raise ProsectError(f"There is no centring {centring!r}: choose 'bias' or 'each'.")
         dtype = self.lens.model.dtype
+        if by is None and (targets is not None or state != -1):
+            raise ProsectError("state and targets go with by: the terms are those of every state.")
         if by is None:
             if centring == "bias":
                 return self._terms
@@ -170,6 +183,7 @@ class Trace:
             If there is no such layer or token, or k is not at least 1.
         """
         (position,) = self._positions([token])
+        layer = _whole(layer, "layer")
         if not 0 <= layer < len(self.anatomy.blocks):
             last = len(self.anatomy.blocks) - 1
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
@@ -178,11 +192,11 @@ class Trace:
             if not isinstance(record, Wrote) or record.layer != layer + 1:
                 continue
             if isinstance(record.detail, Fed):
-                return Neurons.of(record, record.detail, position, k)
+                return Neurons.of(record, record.detail, position, k, self.lens.model.dtype)
         raise AssertionError("every layer has a feed-forward")
 
     def predict(
-        self, terms: Sequence[Term] | None = None, position: int = -1, k: int = 10
+        self, terms: Term | Sequence[Term] | None = None, position: int = -1, k: int = 10
     ) -> list[Prediction]:
         """The tokens that the model's own head predicts from the sum of some terms.
 
@@ -204,17 +218,15 @@ class Trace:
         ProsectError
             If the model has no head that predicts tokens, or an argument is out of range.
         """
-        names = self.anatomy.terms if terms is None else tuple(terms)
+        if isinstance(terms, str):
+            terms = (terms,)
+        names = self.anatomy.terms if terms is None else tuple(dict.fromkeys(terms))
         unknown = [name for name in names if name not in self.anatomy.terms]
         if unknown:
             known = ", ".join(self.anatomy.terms)
             raise ProsectError(f"There is no term {unknown[0]!r}: choose from {known}.")
         _check_count(k, "k counts predictions")
-        if self.encoder is None and self.lens.decoder is not None:
-            raise ProsectError(
-                "The head of this model sits on its decoder: "
-                "trace with a target, lens.trace(text, target=...), and predict from that."
-            )
+        self._check_head_is_here()
         (place,) = self._positions([position])
         split = self.terms()
         chosen = [split.names.index(name) for name in names]
@@ -233,8 +245,16 @@ class Trace:
             for id in best
         ]
 
+    def _check_head_is_here(self) -> None:
+        if self.encoder is None and self.lens.decoder is not None:
+            raise ProsectError(
+                "The head of this model sits on its decoder: "
+                "trace with a target, lens.trace(text, target=...), and predict from that."
+            )
+
     def _state(self, state: int) -> int:
         count = len(self.hidden)
+        state = _whole(state, "state")
         if not -count <= state < count:
             raise ProsectError(f"There is no state {state}: states count from 0 to {count - 1}.")
         return state % count
@@ -243,14 +263,17 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
-        if len(targets) == 0:
+        if isinstance(targets, str) or not hasattr(targets, "__iter__"):
+            raise ProsectError(f"targets is a list of positions, not {targets!r}.")
+        places = [_whole(target, "position") for target in targets]
+        if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
-        for target in targets:
+        for target in places:
             if not -count <= target < count:
                 raise ProsectError(
                     f"There is no token {target}: positions count from 0 to {count - 1}."
                 )
-        return [target % count for target in targets]
+        return [target % count for target in places]
 
     def _check_memory(self, by: By, targets: int) -> None:
         if by != "source":
@@ -317,6 +340,45 @@ class Trace:
     def computed(self, kind: str) -> bool:
         """Whether the map of a kind is there already, with its default options."""
         return self._maps.computed(kind)
+
+    def logit_contributions(
+        self, token: int, position: int = -1, *, baseline: Baseline = "zero"
+    ) -> LogitContributions:
+        """What each input token adds to the logit of a token, through all layers and the head.
+
+        The parts of "contribution", pushed on through the model's own head: signed, exact, with all
+        that is frozen on the way taken from the run. Of a capped logit, what is before the cap.
+
+        Parameters
+        ----------
+        token
+            The predicted token's index in the vocabulary, as in ``trace.predict()[0].id``.
+        position
+            Where it is predicted; negative counts from the end.
+        baseline
+            As in :meth:`map`.
+
+        Raises
+        ------
+        ProsectError
+            If there is no such token or position, or the model has no head that predicts tokens.
+        ReconstructionError
+            If the parts do not add up to the logit.
+        """
+        self._check_head_is_here()
+        (place,) = self._positions([position])
+        head = head_of(self.lens.model)
+        size = head.decoder.weight.shape[1]
+        if not 0 <= token < size:
+            raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {token}.")
+        parts, rest = self._maps.last_parts(place, baseline)
+        values, left = logit_parts(parts, rest, head, token)
+        whole_vector = self.hidden[-1, place]
+        _, logit = logit_parts(whole_vector[None] * 0, whole_vector, head, token)
+        gap = float((values.sum() + left - logit).abs())
+        error = gap / float(values.abs().sum() + left.abs())
+        certified(error, "the logit", self.lens.model.dtype)
+        return LogitContributions(values, float(left), float(logit), error)
 
     def compare(self, before: str, after: str) -> Comparison:
         """What lies between two kinds of map of the layer, such as "ATB" and "ATBFF".
@@ -587,6 +649,16 @@ class Trace:
         return Explorer(self, **traits)
 
 
+def _whole(number: object, what: str) -> int:
+    """A whole number of any library, such as one element of an array; flags are none."""
+    if isinstance(number, bool) or getattr(number, "dtype", None) in (torch.bool, bool):
+        raise ProsectError(f"A {what} is a whole number, not {number!r}.")
+    try:
+        return index(number)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise ProsectError(f"A {what} is a whole number, not {number!r}.") from None
+
+
 def _check_count(k: int, what: str) -> None:
-    if k < 1:
+    if _whole(k, "count") < 1:
         raise ProsectError(f"{what} and must be at least 1, not {k}.")

@@ -91,9 +91,17 @@ def anatomies_of(model: Any) -> tuple[Anatomy, Anatomy | None]:
         raise UnsupportedModelError(
             f"The architecture {kind!r} is not supported yet: use a model of one of {known}."
         )
+    if getattr(config, "chunk_size_feed_forward", 0):
+        raise UnsupportedModelError(
+            "This model computes its feed-forwards in chunks, which hides them from view: "
+            "load it with chunk_size_feed_forward=0."
+        )
     if getattr(config, "add_cross_attention", False):
         raise UnsupportedModelError(
             f"This {kind!r} model has cross-attention, which is not supported in it: "
             "load it with add_cross_attention=False."
         )
-    return SINGLE[kind](model.base_model), None
+    anatomy = SINGLE[kind](model.base_model)
+    if not anatomy.blocks:
+        raise UnsupportedModelError("This model has no layers: there is nothing to dissect.")
+    return anatomy, None

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from prosect.anatomy.rotary import Turn
+from prosect.errors import UnsupportedModelError
 
 Term = Literal["input", "attention", "feed_forward", "bias", "source"]
 TERMS: tuple[Term, ...] = ("input", "attention", "feed_forward", "bias")
@@ -68,15 +69,23 @@ class Dense:
     @property
     def weight(self) -> Float[Tensor, "d_in d_out"]:
         """W."""
-        stored = self.module.weight
+        stored = self._linear().weight
         weight = stored.T if isinstance(self.module, nn.Linear) else stored
         return weight if self.columns is None else weight[:, self.columns]
 
     @property
     def bias(self) -> Float[Tensor, "d_out"] | None:
         """b, where there is one."""
-        bias = self.module.bias
+        bias = self._linear().bias
         return bias if bias is None or self.columns is None else bias[self.columns]
+
+    def _linear(self) -> Any:
+        if not (hasattr(self.module, "weight") and hasattr(self.module, "bias")):
+            raise UnsupportedModelError(
+                f"{type(self.module).__name__} stands where a linear layer is expected: "
+                "merge adapters into the model first, as with merge_and_unload()."
+            )
+        return self.module
 
 
 @dataclass(frozen=True)

@@ -80,17 +80,20 @@ def effective_attention(
     causal
         Project every row on its own prefix.
     """
-    a = alpha.double()
     if causal:
+        a = alpha.double()
         heads = max(1, PREFIX_NUMBERS // (t.shape[1] * min(t.shape[1:]) ** 2))
         blocks = zip(a.split(heads), t.split(heads), strict=True)
         kept, ranks = zip(*(_by_prefix(*block, tolerance) for block in blocks), strict=True)
         return torch.cat(kept), torch.cat(ranks)
     basis, rank = column_basis(t, tolerance)
-    effective = (a @ basis) @ basis.transpose(1, 2)
+    effective = torch.empty_like(alpha, dtype=t.dtype)
+    for head, (a, b) in enumerate(zip(alpha, basis, strict=True)):  # one fits in the cache
+        torch.matmul(a.to(t.dtype) @ b, b.T, out=effective[head])
     # without a null space every row is its own projection, to the bit
-    full = (rank == a.shape[-1])[:, None, None]
-    return torch.where(full, a, effective), rank
+    full = rank == alpha.shape[-1]
+    effective[full] = alpha[full].to(t.dtype)
+    return effective, rank
 
 
 def _by_prefix(

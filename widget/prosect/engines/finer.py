@@ -30,7 +30,8 @@ class Part:
     term
         "input", "attention", "feed_forward", "bias", or "source" (cross-attention).
     layer
-        Of the sublayer, from 1; 0 is the embeddings; None where a part is of no single layer.
+        Of the sublayer, from 0 as everywhere; −1 is the embeddings; None where a part is of no
+        single layer.
     head, source
         The head, from 0, and the position of the source token, where the split goes that far.
     name
@@ -157,7 +158,7 @@ def _written(
     record: Wrote, by: By, targets: Tensor, whole: Float[Tensor, "target d"]
 ) -> Iterator[tuple[Part, Float[Tensor, "target d"]]]:
     """What one sublayer wrote, less its bias, cut the way that is asked for."""
-    detail, term, layer = record.detail, record.term, record.layer
+    detail, term, layer = record.detail, record.term, record.layer - 1
     if by in ("norm", "embedding"):
         if by == "embedding" and isinstance(detail, Embedded) and detail.pieces:
             for name, piece in detail.pieces.items():

@@ -81,11 +81,15 @@ def trained(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         d, out = x.shape[1], y.shape[1]
-        layers = [nn.Linear(d, out)] if shape == "linear" else [
-            nn.Linear(d, d),
-            nn.ReLU(),
-            nn.Linear(d, out),
-        ]
+        layers = (
+            [nn.Linear(d, out)]
+            if shape == "linear"
+            else [
+                nn.Linear(d, d),
+                nn.ReLU(),
+                nn.Linear(d, out),
+            ]
+        )
         g = nn.Sequential(*layers).to(x)
     optimizer = torch.optim.Adam(g.parameters(), lr=rate)
     best, least, waited = copy.deepcopy(g), torch.inf, 0

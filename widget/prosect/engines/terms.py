@@ -136,7 +136,8 @@ def reconstruction_error(
 ) -> Float[Tensor, "*axes"]:
     """|Σ parts − e| / |e| for each vector: the certificate of a decomposition."""
     gap = torch.linalg.vector_norm(total - whole, dim=-1)
-    return gap / torch.linalg.vector_norm(whole, dim=-1)
+    # a zero vector that is split into parts that cancel is split exactly
+    return torch.where(gap == 0, gap, gap / torch.linalg.vector_norm(whole, dim=-1))
 
 
 def importance(

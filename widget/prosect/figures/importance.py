@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import traitlets
 from bqplot import Axis, Bars, LinearScale, OrdinalScale
 from bqplot.figure import Figure
@@ -23,10 +22,12 @@ class ImportanceFigure(Figure):
     layer = traitlets.Int(-1)
 
     def __init__(self, trace: Trace, **options: Any) -> None:
+        self._about = {"layers": len(trace.anatomy.blocks)}
         terms = trace.terms()
         mean = terms.importance().mean(-1).cpu().numpy()  # [term, layer+1]
-        rows = np.arange(mean.shape[1])
-        scales = {"x": OrdinalScale(), "y": LinearScale()}
+        rows = [str(layer) for layer in range(mean.shape[1])]
+        # two empty places at the right for the legend, which would cover bars
+        scales = {"x": OrdinalScale(domain=[*rows, " ", "  "]), "y": LinearScale()}
         self._bars = Bars(
             x=rows,
             y=mean,
@@ -40,7 +41,7 @@ class ImportanceFigure(Figure):
             unselected_style={"opacity": 0.6},
         )
         axes = [
-            Axis(scale=scales["x"], label="layer", grid_lines="none"),
+            Axis(scale=scales["x"], label="layer", grid_lines="none", label_offset="2.5em"),
             Axis(
                 scale=scales["y"],
                 orientation="vertical",
