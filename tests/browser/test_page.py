@@ -153,3 +153,21 @@ def test_the_command_writes_the_page(open_page: OpenPage, tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "sum to" in done.stdout
     check_the_hand(shown(open_page(path)))
+
+
+def test_every_kind_of_map_opens(lens: prosect.Lens, open_page: OpenPage, tmp_path: Path) -> None:
+    trace = lens.trace(TEXT)
+    trace.explore(layer=2, head=4, target=FIRST_BANK).to_html(tmp_path / "page.html")
+    view = shown(open_page(tmp_path / "page.html"))
+    switch = view.part("kind")
+    assert switch.count() == len(trace.kinds)
+    for name, kind in trace.kinds.items():
+        view.root.locator(f"[data-testid=kind][data-kind={name}]").click()
+        view.reads(kind=name)
+        expect(view.part("map-title")).to_contain_text(kind.label)
+        expect(view.part("map-canvas")).to_be_visible()
+        expect(view.part("map-empty")).to_have_count(0)
+        view.point_at_cell(FIRST_BANK, LAST_BANK)
+        expect(view.part("readout")).to_contain_text("rank")
+        view.rest()
+        view.nothing_sticks_out()

@@ -4,6 +4,7 @@ from prosect import figures
 from prosect._version import __version__
 from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
+from prosect.learned import Identifiability, learn_identity
 from prosect.lens import Lens, load
 from prosect.maps import Comparison, TokenMap
 from prosect.results import Identity, Neurons, Parts, Prediction, Terms
@@ -16,6 +17,7 @@ __all__ = [
     "Diagnosis",
     "Explorer",
     "Heatmap",
+    "Identifiability",
     "Identity",
     "Lens",
     "Neighbors",
@@ -33,6 +35,7 @@ __all__ = [
     "__version__",
     "doctor",
     "figures",
+    "learn_identity",
     "link",
     "load",
 ]

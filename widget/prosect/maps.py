@@ -323,7 +323,8 @@ class Maps:
                 t = effective.coordinates(attended, value_bias)
                 kept, rank = effective.effective_attention(attended.alpha, t, limit, self._causal)
                 before, after = attended.alpha.double() @ t, kept @ t
-                gap = (after - before).norm(dim=-1).amax(-1) / before.norm(dim=-1).amax(-1)
+                size = before.norm(dim=-1).amax(-1).clamp_min(torch.finfo(t.dtype).tiny)
+                gap = (after - before).norm(dim=-1).amax(-1) / size
                 worst = max(worst, float(gap.max()))
                 found.append(kept.to(attended.alpha.dtype))
                 ranks.append(rank)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from prosect import vocabulary
 from prosect.anatomy.heads import head_of
-from prosect.anatomy.stream import Fed, Wrote
+from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.attribution import Attribution
 from prosect.capture import Run
@@ -482,7 +482,9 @@ class Trace:
         """
         kept, _, _ = self._maps.effective(value_bias)
         special = [i for i, token in enumerate(self.tokens) if token.special]
-        d_head = self.hidden.shape[-1] // self.anatomy.heads
+        first = self._maps.layers()[0].attention.detail
+        assert isinstance(first, Attended)
+        d_head = first.value.shape[-1]
         return correlate(self.attention, kept, special, d_head, self.anatomy.causal, seed)
 
     def attribution(

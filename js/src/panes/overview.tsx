@@ -103,7 +103,11 @@ export function Overview({ scene }: { scene: Scene }) {
     ({ state }) => state !== "ready",
   );
   return (
-    <Pane name="overview" title="Heads" detail="layer × head">
+    <Pane
+      name="overview"
+      title={heads > 1 ? "Heads" : "Layers"}
+      detail={heads > 1 ? "layer × head" : "one map a layer"}
+    >
       <div ref={box}>
         <div
           class="prosect-heads"

@@ -22,6 +22,8 @@ Sources = dict[str, Callable[[], NDArray[Any]]]
 NEIGHBORS = 10
 BUDGET = 8 * 2**20
 """How many bytes of maps a view sends at once."""
+PROBES = 16
+"""How many random probes a token the attribution of a view is estimated from."""
 PAGE = 48 * 2**20
 """How many bytes of maps a page holds."""
 WORK = 2e9
@@ -36,7 +38,7 @@ def token_maps(trace: Trace) -> Sources:
     """One array a kind and layer, [head, target, source] or [target, source]."""
 
     def layer_map(kind: str, layer: int) -> NDArray[Any]:
-        return _numpy(trace.map(kind).values[layer])
+        return _numpy(values_of(trace, kind)[layer])
 
     return {
         f"map/{kind}/{layer}": partial(layer_map, kind, layer)
@@ -55,11 +57,27 @@ def thumbnails(trace: Trace) -> Sources:
 
     def pooled(kind: str) -> NDArray[Any]:
         # the largest value in each cell: thin diagonals and single columns stay visible
-        values = trace.map(kind).values
+        values = values_of(trace, kind)
         heads = values if values.ndim == 4 else values[:, None]
         return _numpy(torch.nn.functional.adaptive_max_pool2d(heads, THUMBNAIL))
 
     return {f"overview/{name}": partial(pooled, name) for name in trace.kinds}
+
+
+def values_of(trace: Trace, kind: str) -> Tensor:
+    """The values of a map; attribution is estimated unless it was computed exactly before."""
+    if kind == "attribution" and not trace.computed(kind):
+        return trace.attribution(probes=PROBES).values
+    return trace.map(kind).values
+
+
+def kinds_shown(trace: Trace) -> list[dict[str, Any]]:
+    """The kinds as the front end gets them; an estimate is called one."""
+    kinds = [dict(vars(kind)) for kind in trace.kinds.values()]
+    for kind in kinds:
+        if kind["name"] == "attribution" and not trace.computed("attribution"):
+            kind["hint"] = f"{kind['hint'].rstrip('.')}, estimated from {PROBES} probes a token."
+    return kinds
 
 
 def size_of(trace: Trace, kind: Kind) -> int:
@@ -76,11 +94,12 @@ def work_of(trace: Trace, kind: Kind) -> float:
     block = trace.anatomy.blocks[0]
     feed_forward = block.feed_forward.output.weight.numel()
     d = trace.hidden.shape[-1]
+    # the multiplications of one forward pass, attention's own left out
     a_pass = 2.0 * layers * n * (4 * d * d + 2 * feed_forward)
     if kind.name == "contribution":
         return n * a_pass
     if kind.name == "attribution":
-        return 2 * n * d * a_pass
+        return 2 * n * PROBES * a_pass
     passes = 2 if kind.name == "value_zeroing" else 1
     return passes * 2.0 * layers * n * n * feed_forward
 

@@ -15,7 +15,7 @@ from prosect.errors import ProsectError
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
-from prosect.views.sources import PATIENCE, Sources, kept_in_page, sent_later, work_of
+from prosect.views.sources import PATIENCE, Sources, kept_in_page, kinds_shown, sent_later, work_of
 
 PLACE = ("layer", "head", "target", "source", "kind", "theme")
 """The public traits: where the reader is, and how the page looks."""
@@ -91,7 +91,7 @@ class View(anywidget.AnyWidget):
             _view=self.name,
             _tokens=_tokens_of(trace),
             _about=_about(trace),
-            _kinds=[vars(kind) for kind in trace.kinds.values()],
+            _kinds=kinds_shown(trace),
             _terms=[{"name": t, "label": t.replace("_", "-")} for t in trace.anatomy.terms],
             _arrays=manifest,
             _data=data,

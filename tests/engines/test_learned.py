@@ -1,0 +1,88 @@
+"""Learned maps back to the input embeddings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import prosect
+from families import random_lens
+from prosect.engines.learned import lost, ridge, trained
+
+WORDS = [
+    "river",
+    "bank",
+    "rates",
+    "road",
+    "mother",
+    "ducklings",
+    "telegram",
+    "Thursday",
+    "nobody",
+    "behind",
+]
+TEXTS = [" ".join(WORDS[i % 10 :] + WORDS[: i % 10][: i % 7]) + "." for i in range(40)]
+
+
+def linear_data(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(300, 6, generator=generator, dtype=torch.float64)
+    weight = torch.randn(6, 4, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    return x, x @ weight + 0.5
+
+
+def test_ridge_finds_a_linear_map_in_closed_form() -> None:
+    x, y = linear_data()
+    x_valid, y_valid = linear_data(1)
+    g = ridge(x, y, x_valid, lambda guess: lost(guess, y_valid, "l2"))
+    with torch.no_grad():
+        assert float(lost(g(x_valid), y_valid, "l2")) < 1e-8
+
+
+@pytest.mark.parametrize("loss", ["cosine", "l2"])
+@pytest.mark.parametrize("shape", ["linear", "mlp"])
+def test_training_comes_near_and_is_repeatable(shape: str, loss: str) -> None:
+    x, y = linear_data()
+    x_valid, y_valid = linear_data(1)
+    options = {"seed": 3, "epochs": 60, "patience": 10, "rate": 1e-2, "batch": 64}
+
+    def fit() -> torch.Tensor:
+        g = trained(shape, x, y, x_valid, y_valid, loss, **options)  # pyright: ignore
+        with torch.no_grad():
+            return g(x_valid)
+
+    first = fit()
+    assert torch.equal(first, fit())
+    untrained = lost(torch.zeros_like(y_valid) + 1e-3, y_valid, loss)  # pyright: ignore
+    assert float(lost(first, y_valid, loss)) < 0.2 * float(untrained)  # pyright: ignore
+
+
+def test_the_losses_follow_their_definitions() -> None:
+    a, b = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+    assert float(lost(a, b, "cosine")) == pytest.approx(0.5)
+    assert float(lost(a, b, "l2")) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("candidates", ["sentence", "vocabulary"])
+def test_tokens_are_recovered_at_layer_0_and_shares_are_what_transfer_says(candidates: str) -> None:
+    lens = random_lens("gpt2", torch.float32)
+    found = prosect.learn_identity(lens, TEXTS, "ridge", loss="l2", candidates=candidates, seeds=2)
+    assert found.texts == (28, 6, 6)
+    assert found.recovered.shape == (2, 4)
+    if candidates == "sentence":
+        assert found.unmapped[0] == 1
+        assert (found.recovered[:, 0] == 1).all()
+    torch.testing.assert_close(found.transfer.diagonal(), found.recovered.mean(0))
+    assert all(0 <= mistake.layer <= 3 for mistake in found.mistakes)
+    lost_at_the_end = sum(mistake.layer == 3 for mistake in found.mistakes)
+    assert (lost_at_the_end == 0) == (float(found.recovered[-1, -1]) == 1.0)
+
+
+def test_odd_arguments_are_refused_with_a_sentence() -> None:
+    lens = random_lens("gpt2")
+    with pytest.raises(prosect.ProsectError, match="no shape 'cubic'"):
+        prosect.learn_identity(lens, TEXTS, "cubic")  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="no loss 'dot'"):
+        prosect.learn_identity(lens, TEXTS, loss="dot")  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="at least 10 texts, not 3"):
+        prosect.learn_identity(lens, TEXTS[:3])
