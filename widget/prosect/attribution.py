@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -61,8 +61,13 @@ class Attribution:
     def at(self, targets: Sequence[int]) -> Attribution:
         """Of some targets only, given by their positions."""
         places = [self.targets.index(target) for target in targets]
-        kept = (x[:, places] for x in (self.values, self.norms, self.standard_error))
-        return Attribution(*kept, self.layers, list(targets), self.probes, self.start)
+        return replace(
+            self,
+            values=self.values[:, places],
+            norms=self.norms[:, places],
+            standard_error=self.standard_error[:, places],
+            targets=list(targets),
+        )
 
     def own(self) -> Float[Tensor, "layer"]:
         """The share of the token's own input in its vector, mean over targets."""

@@ -189,7 +189,8 @@ def _sizes(count: int) -> tuple[int, int, int]:
 
 
 def _split(lens: Lens, texts: Sequence[str]) -> list[_Texts]:
-    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
+    generator = torch.Generator().manual_seed(0)
+    order: list[int] = torch.randperm(len(texts), generator=generator).tolist()
     parts, first = [], 0
     for size in _sizes(len(texts)):
         chosen = [texts[i] for i in order[first : first + size]]

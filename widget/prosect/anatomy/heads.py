@@ -82,7 +82,7 @@ def _masked(model: Any, kind: str) -> Head | None:
             transform.transform_act_fn,
             Norm(transform.LayerNorm),
         )
-    head = getattr(model, "lm_head", None)
+    head: Any = getattr(model, "lm_head", None)
     if hasattr(head, "layer_norm"):  # RoBERTa, MPNet
         return Head(Dense(head.decoder), Dense(head.dense), gelu, Norm(head.layer_norm))
     if hasattr(model, "generator_predictions"):

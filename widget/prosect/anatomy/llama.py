@@ -66,10 +66,15 @@ def scores(own: Any, norm: Any) -> Scores:
     )
 
 
-def gated(mlp: Any, **norms: Norm) -> FeedForward:
+def gated(mlp: Any, before: Norm | None = None, after: Norm | None = None) -> FeedForward:
     """The gated feed-forward with LLaMA's names."""
     return FeedForward(
-        Dense(mlp.gate_proj), mlp.act_fn, Dense(mlp.down_proj), gate=Dense(mlp.up_proj), **norms
+        Dense(mlp.gate_proj),
+        mlp.act_fn,
+        Dense(mlp.down_proj),
+        gate=Dense(mlp.up_proj),
+        before=before,
+        after=after,
     )
 
 

@@ -72,7 +72,10 @@ def nearest_of_many(
     ids, scores [layer+1, token, k], best first; whether the right one is among the best
     [layer+1, token]; and how many share the best score [layer+1, token].
     """
-    ids = scores = None
+    shape = hidden.shape[:-1]
+    ids = torch.empty(*shape, 0, dtype=torch.long, device=hidden.device)
+    scores = hidden.new_empty(*shape, 0)
+    top, ties = hidden.new_full(shape, -torch.inf), torch.zeros_like(ids[..., :0].sum(-1))
     right = hidden.new_full(hidden.shape[:-1], -torch.inf)
     for first, candidates in blocks:
         found = similarity(hidden, candidates, metric)
@@ -82,22 +85,13 @@ def nearest_of_many(
             place = (own - first).clamp(0, count - 1).expand(found.shape[:-1])[..., None]
             right = torch.where(here, found.gather(-1, place)[..., 0], right)
         best, order = found.topk(min(k, count), dim=-1)
-        order = order + first
-        if ids is None or scores is None:
-            ids, scores, top, ties = order, best, best[..., 0], _at_best(found, best[..., 0])
-            continue
-        rising = best[..., 0] > top
-        ties = torch.where(rising, 0, ties) + _at_best(found, torch.maximum(top, best[..., 0]))
-        top = torch.maximum(top, best[..., 0])
-        scores, chosen = torch.cat([scores, best], -1).topk(min(k, scores.shape[-1] + count), -1)
-        ids = torch.cat([ids, order], -1).gather(-1, chosen)
-    assert ids is not None
-    assert scores is not None
-    return ids[..., :k], scores[..., :k], right >= top, ties
-
-
-def _at_best(scores: Tensor, best: Tensor) -> Tensor:
-    return (scores == best[..., None]).sum(-1)
+        higher = torch.maximum(top, best[..., 0])
+        ties = torch.where(higher > top, 0, ties) + (found == higher[..., None]).sum(-1)
+        top = higher
+        both = torch.cat([scores, best], dim=-1)
+        scores, chosen = both.topk(min(k, both.shape[-1]), dim=-1)
+        ids = torch.cat([ids, order + first], dim=-1).gather(-1, chosen)
+    return ids, scores, right >= top, ties
 
 
 def nearest(
