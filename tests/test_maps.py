@@ -60,7 +60,7 @@ def test_in_causal_models_no_token_gets_anything_from_those_after_it(family: str
     for kind in trace.kinds:
         values = trace.map(kind).values
         assert values.triu(1).abs().max() <= 1e-12 * values.abs().max(), kind
-        assert (values.diagonal(dim1=-2, dim2=-1) > 0).any()
+        assert (values.diagonal(dim1=-2, dim2=-1) != 0).any()
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gptj", "gemma2"])
@@ -229,3 +229,16 @@ def test_labels_that_do_not_match_the_words_are_counted() -> None:
         trace.compare("ATB", "ATBFF").pairs(labels=[None, 1, 1])
     pairs = trace.compare("ATB", "ATBFF").pairs(k=1000, labels=[None, 1, 1, None])
     assert "expression" in {pair.kind for pair in pairs}
+
+
+def test_a_change_is_the_map_after_a_step_minus_the_map_before_it() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    for name, before, after in (
+        ("change_FF", "ATB", "ATBFF"),
+        ("change_FFRES", "ATBFF", "ATBFFRES"),
+        ("change_FFRESLN", "ATBFFRES", "ATBFFRESLN"),
+    ):
+        found = trace.map(name)
+        assert torch.equal(found.values, trace.map(after).values - trace.map(before).values)
+        assert trace.kinds[name].signed
+        assert found.error == max(trace.map(before).error, trace.map(after).error)

@@ -28,6 +28,15 @@ SCOPES = {
 }
 
 
+CHANGES = {
+    POST: "change_FF change_FFRES change_FFRESLN",
+    PRE: "change_FF change_FFRES",
+    PARALLEL: "",
+    SANDWICH: "change_FF change_FFLN change_FFLNRES",
+    NORMED_OUTPUTS: "change_FF change_FFLN change_FFLNRES",
+}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
     lens = random_lens(family)
@@ -36,7 +45,10 @@ def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
         traces.append(lens.trace(TEXTS[0], target=TEXTS[1]))
     for trace in traces:
         last = "value_zeroing" if family.startswith("deberta") else "attribution value_zeroing"
-        names = f"attention norm {SCOPES[family]} contribution effective null {last}".split()
+        changes = CHANGES[SCOPES[family]]
+        names = (
+            f"attention norm {SCOPES[family]} contribution {changes} effective null {last}".split()
+        )
         assert list(trace.kinds) == names
         for name in set(names) - {"attribution"}:  # each of them has a map; that one takes long
             found = trace.map(name)
@@ -65,7 +77,14 @@ def test_a_map_is_costly_only_behind_a_feed_forward_that_mixes() -> None:
     }
     others = ["contribution", "attribution", "value_zeroing"]
     assert costly == {
-        "bert": ["ATBFF", "ATBFFRES", "ATBFFRESLN", *others],
-        "gpt2": ["ATBLNFF", "ATBLNFFRES", *others],
+        "bert": [
+            "ATBFF",
+            "ATBFFRES",
+            "ATBFFRESLN",
+            *others[:1],
+            *CHANGES[POST].split(),
+            *others[1:],
+        ],
+        "gpt2": ["ATBLNFF", "ATBLNFFRES", *others[:1], *CHANGES[PRE].split(), *others[1:]],
         "gptj": others,
     }

@@ -16,7 +16,7 @@ from prosect.attribution import Attribution, attribute
 from prosect.capture import Run
 from prosect.engines import effective, maps, measures, whole, zeroing
 from prosect.engines.activation import Baseline
-from prosect.engines.kinds import Kind, kinds_of, scope_names
+from prosect.engines.kinds import Kind, changes_of, kinds_of, scope_names
 from prosect.engines.maps import Layer, Scope, layers_of
 from prosect.errors import ProsectError
 from prosect.nullspace import Freedom, NullSpace
@@ -212,6 +212,7 @@ class Maps:
         self._causal = anatomy.causal
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._scope_names = scope_names(anatomy.blocks[0])
+        self._changes = changes_of(anatomy.blocks[0])
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     def map(
@@ -259,6 +260,11 @@ class Maps:
             return TokenMap(torch.stack(values), name, _PER_HEAD, error)
         if name == "contribution":
             return self._contribution(baseline)
+        if kind.group == "changes":
+            options = {"value_bias": value_bias, "baseline": baseline}
+            before, after = (self.map(one, **options) for one in self._changes[name])
+            error = max(before.error, after.error)
+            return TokenMap(after.values - before.values, name, _PER_LAYER, error)
         if name in ("effective", "null"):
             return self._effective(name, value_bias)
         if name == "attribution":

@@ -7,7 +7,7 @@ from typing import Literal
 
 from prosect.anatomy.vocabulary import Anatomy, Block, FeedForward, Norm
 
-Group = Literal["weights", "norms", "interventions", "identifiability", "gradients"]
+Group = Literal["weights", "norms", "changes", "interventions", "identifiability", "gradients"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Kind:
     label
         Its short name.
     group
-        "weights", "norms", "interventions", "identifiability" or "gradients".
+        "weights", "norms", "changes", "interventions", "identifiability" or "gradients".
     hint
         One sentence on what it shows.
     per_head
@@ -135,6 +135,35 @@ def scope_names(block: Block) -> tuple[str, ...]:
     return tuple(names)
 
 
+def changes_of(block: Block) -> dict[str, tuple[str, str]]:
+    """The changes that the steps after attention make to the map: by name, before and after.
+
+    What the feed-forward does (Kobayashi et al. 2024), and what its residual connection and the norm
+    after it do to that. They are named for the scope after the step, as in change_FFRES.
+    """
+    names = scope_names(block)
+    first = next((i for i, name in enumerate(names) if "FF" in name), len(names))
+    steps = zip(names[first - 1 :], names[first:], strict=False)
+    return {f"change_{after[after.index('FF') :]}": (before, after) for before, after in steps}
+
+
+def _change(name: str, before: str, after: str) -> Kind:
+    step = after.removeprefix(before)
+    what = {
+        "FF": "the feed-forward",
+        "LN": "the norm that follows",
+        "RES": "the residual connection around the feed-forward",
+    }[step]
+    return Kind(
+        name=name,
+        label=f"Δ{step}",
+        group="changes",
+        hint=f"What {what} changes in the map: {after} minus {before}.",
+        signed=True,
+        costly=True,
+    )
+
+
 def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
     """The kinds of map that a model has, by name, in the order of a switch."""
     block = anatomy.blocks[0]
@@ -148,7 +177,10 @@ def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
         )
         for name in scope_names(block)
     ]
-    kinds = [ATTENTION, NORM, *scopes, CONTRIBUTION, EFFECTIVE, NULL]
+    changes = []
+    if not block.parallel:  # there the feed-forward only changes what a token sends to itself
+        changes = [_change(name, *pair) for name, pair in changes_of(block).items()]
+    kinds = [ATTENTION, NORM, *scopes, CONTRIBUTION, *changes, EFFECTIVE, NULL]
     if all(block.attention.scores is not None for block in anatomy.blocks):
         kinds.append(ATTRIBUTION)
     kinds.append(VALUE_ZEROING)
