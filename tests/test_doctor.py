@@ -147,3 +147,8 @@ def test_a_tokenizer_of_another_model_is_found_out() -> None:
     assert not diagnosis["tokenizer"].supported
     assert "load both from the same place" in diagnosis["tokenizer"].detail
     assert diagnosis["trace"].supported
+
+
+def test_a_lens_is_examined_with_its_tokenizer() -> None:
+    lens = prosect.Lens(random_model("bert"), word_pieces())
+    assert str(prosect.doctor(lens)) == str(prosect.doctor(lens.model, lens.tokenizer))

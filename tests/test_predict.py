@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 
 import prosect
 from families import (
@@ -246,3 +250,25 @@ def test_models_in_half_precision_predict(stack: str, dtype: torch.dtype) -> Non
     expected = own_logits(trace).float()[-1].softmax(-1)
     (best,) = trace.predict(k=1)
     assert best.probability == pytest.approx(float(expected[best.id]), abs=0.1)
+
+
+def test_a_classifier_of_tokens_has_no_head_that_predicts_tokens() -> None:
+    config = BertConfig(
+        vocab_size=400,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        num_labels=500,
+    )
+    model = BertForTokenClassification(config).eval()
+    trace = prosect.Lens(model, FAMILIES["bert"].tokenizer()).trace(TEXTS[0])
+    with pytest.raises(prosect.UnsupportedModelError, match="no head that predicts tokens"):
+        trace.predict()
+
+
+def test_one_term_may_be_named_alone_and_counts_once() -> None:
+    trace = random_lens("gpt2").trace(TEXTS[0])
+    alone = trace.predict("input", k=3)
+    assert alone == trace.predict(("input",), k=3) == trace.predict(("input", "input"), k=3)

@@ -195,3 +195,9 @@ def test_a_tokenizer_without_offsets_traces_batches() -> None:
     texts = ["the river", "the river bank and the road", "road"]
     for trace, text in zip(lens.traces(texts), texts, strict=True):
         assert trace.tokens == lens.trace(text).tokens
+
+
+def test_white_space_without_a_span_of_its_own_can_be_seen_too() -> None:
+    found = tokens("a   b", "roberta")
+    assert all(token.label.strip() for token in found)
+    assert any("␣" in token.label for token in found)
