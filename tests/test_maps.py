@@ -242,3 +242,17 @@ def test_a_change_is_the_map_after_a_step_minus_the_map_before_it() -> None:
         assert torch.equal(found.values, trace.map(after).values - trace.map(before).values)
         assert trace.kinds[name].signed
         assert found.error == max(trace.map(before).error, trace.map(after).error)
+
+
+def test_change_is_of_the_pairs_that_a_causal_model_sees() -> None:
+    trace = random_lens("gpt2").trace(TEXTS[0])
+    found = trace.compare("ATB", "ATBLNFF")
+    before, after = trace.map("ATB").values, trace.map("ATBLNFF").values
+    rows, columns = torch.tril_indices(len(trace.tokens), len(trace.tokens))
+    for layer, change in enumerate(found.change.tolist()):
+        x, y = (m[layer, rows, columns].numpy() for m in (before, after))
+        assert change == pytest.approx(1 - stats.spearmanr(x, y).statistic, abs=1e-6)
+
+
+def test_a_single_token_has_no_order_to_change() -> None:
+    assert random_lens("gpt2").trace("a").compare("ATB", "ATBLNFF").change.tolist() == [0, 0, 0]

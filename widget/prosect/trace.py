@@ -18,7 +18,7 @@ from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.attribution import Attribution
 from prosect.capture import Run
-from prosect.engines import identity, measures, whole
+from prosect.engines import effective, identity, measures, whole
 from prosect.engines.activation import Baseline
 from prosect.engines.finer import By
 from prosect.engines.kinds import Kind
@@ -391,8 +391,11 @@ class Trace:
         a, b = self.map(before), self.map(after)
         if a.axes != b.axes or "head" in a.axes:
             raise ProsectError(f"{before!r} and {after!r} are not both maps of whole layers.")
+        # pairs that a causal model cannot see are zero before and after: they are no agreement
+        seen = effective.allowed(len(self.tokens), self.anatomy.causal).to(a.values.device)
         change = [
-            measures.contextualization_change(x, y) for x, y in zip(a.values, b.values, strict=True)
+            measures.contextualization_change(x[seen], y[seen])
+            for x, y in zip(a.values, b.values, strict=True)
         ]
         values = b.values - a.values
         return Comparison(values, before, after, torch.tensor(change), self.tokens)

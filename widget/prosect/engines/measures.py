@@ -21,10 +21,13 @@ def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
 
 
 def contextualization_change(
-    before: Float[Tensor, "target source"], after: Float[Tensor, "target source"]
+    before: Float[Tensor, "*axes"], after: Float[Tensor, "*axes"]
 ) -> float:
-    """1 − ρ between a map before and after a component (Kobayashi et al. 2024): 0 is no change."""
-    return 1.0 - float(spearman(before, after))
+    """1 − ρ between a map before and after a component (Kobayashi et al. 2024): 0 is no change.
+
+    Of the entries that can be other than zero; a single one has no order that could change.
+    """
+    return 0.0 if before.numel() < 2 else 1.0 - float(spearman(before, after))
 
 
 def mixing_ratio(

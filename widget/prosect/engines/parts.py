@@ -39,11 +39,6 @@ def scale_of(norm: Normed) -> Float[Tensor, "token d"]:
     return 1 / norm.std if norm.gain is None else norm.gain / norm.std
 
 
-def norm_bias(norm: Normed) -> Float[Tensor, "d"] | None:
-    """b: what the norm itself adds."""
-    return norm.bias
-
-
 def norm_mean(norm: Normed, centring: Centring = "bias") -> Float[Tensor, "token d"] | None:
     """−g·m/σ: the mean it subtracts, unless every part subtracts its own."""
     return None if norm.mean is None or centring == "each" else -norm.mean * scale_of(norm)
