@@ -221,8 +221,8 @@ def _nearest(
     with torch.no_grad():
         guess = g(texts.hidden)
     if candidates == "vocabulary":
-        blocks = vocabulary.candidates(lens.anatomy, None, texts.ids, stem=True)
-        return identity.nearest_of_many(guess, blocks, texts.ids, 1, metric)[0][..., 0]
+        found = vocabulary.search(lens.anatomy, guess, None, texts.ids, 1, metric, stem=True)
+        return found[0][..., 0]
     found = torch.empty(guess.shape[:-1], dtype=torch.long)
     for start in texts.starts.unique().tolist():
         own = (texts.starts == start).nonzero()[:, 0]

@@ -323,7 +323,7 @@ class Identity:
     ----------
     ids
         [layer+1, token, k], the neighbours, nearest first: positions in the text, or indices in the
-        vocabulary. In a text, where candidates are equal, the token itself comes first.
+        vocabulary. Where candidates are equally near, the token itself comes first.
     scores
         [layer+1, token, k], cosine similarities or inner products, or Euclidean distances for the
         metric "l2".

@@ -575,6 +575,8 @@ class Trace:
     ) -> Identity:
         """Find the input embeddings nearest to every hidden state (Brunner et al. 2020, section 3).
 
+        Computed once and kept.
+
         Parameters
         ----------
         k
@@ -604,8 +606,29 @@ class Trace:
                 f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
             )
         _check_count(k, "k counts neighbours")
-        if candidates == "vocabulary":
-            return self._among_vocabulary(k, metric, positions, stem)
+        asked = (k, metric, candidates, positions, stem)
+        if asked not in self._identities:
+            self._identities[asked] = (
+                self._among_vocabulary(k, metric, positions, stem)
+                if candidates == "vocabulary"
+                else self._among_sentence(k, metric)
+            )
+        return self._identities[asked]
+
+    def identified(
+        self,
+        k: int = 10,
+        metric: identity.Metric = "cosine",
+        candidates: Literal["sentence", "vocabulary"] = "sentence",
+    ) -> bool:
+        """Whether :meth:`identify` has found these neighbours before."""
+        return (k, metric, candidates, False, True) in self._identities
+
+    @cached_property
+    def _identities(self) -> dict[tuple[object, ...], Identity]:
+        return {}
+
+    def _among_sentence(self, k: int, metric: identity.Metric) -> Identity:
         scores = identity.similarity(self.hidden, self.hidden[0], metric)
         ids, best = identity.nearest(scores, k)
         own = torch.arange(len(self.tokens), device=ids.device)
@@ -615,7 +638,7 @@ class Trace:
             recovered=ids[..., 0] == own,
             ties=(scores == best[..., :1]).sum(-1),
             metric=metric,
-            candidates=candidates,
+            candidates="sentence",
         )
 
     def _among_vocabulary(
@@ -624,14 +647,14 @@ class Trace:
         ids = torch.tensor([token.id for token in self.tokens], device=self.hidden.device)
         start = self.run.stream[0]
         assert isinstance(start, Wrote)
-        blocks = vocabulary.candidates(
-            self.anatomy, start.output if positions else None, ids, stem=stem
-        )
         if not stem and self.anatomy.words.embedding_dim != self.hidden.shape[-1]:
             raise ProsectError(
                 "This model's word embeddings are narrower than its hidden states: use stem=True."
             )
-        found, best, recovered, ties = identity.nearest_of_many(self.hidden, blocks, ids, k, metric)
+        embedded = start.output if positions else None
+        found, best, recovered, ties = vocabulary.search(
+            self.anatomy, self.hidden, embedded, ids, k, metric, stem=stem
+        )
         return Identity(
             ids=found,
             scores=-best if metric == "l2" else best,
@@ -647,7 +670,8 @@ class Trace:
         Parameters
         ----------
         **traits
-            Where to start: ``layer``, ``head``, ``target``, ``source``, ``kind``, ``theme``.
+            Where to start: ``layer``, ``head``, ``target``, ``source``, ``kind``, ``candidates`` and
+            ``metric`` of the neighbours, ``theme``.
         """
         from prosect.views import Explorer  # views look down on traces, not the other way round
 

@@ -1,11 +1,17 @@
 """Explorer: all heads, the open map, terms and neighbours in one widget with one selection."""
 
 from prosect.views import sources
-from prosect.views.view import View
+from prosect.views.neighbors import Identifying
 
 
-class Explorer(View):
+class Explorer(Identifying):
     """The linked views of a trace, from the whole to the one token."""
 
     name = "explorer"
-    shows = (sources.token_maps, sources.thumbnails, sources.importance, sources.neighbors)
+    shows = (
+        sources.token_maps,
+        sources.thumbnails,
+        sources.freedom,
+        sources.importance,
+        sources.neighbors,
+    )
