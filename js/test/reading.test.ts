@@ -11,6 +11,7 @@ import type { Token } from "../src/traits.ts";
 const token = (label: string, continues = false): Token => ({
   label,
   text: label,
+  id: 0,
   word: 0,
   special: false,
   continues,

@@ -3,15 +3,17 @@ import { change, freedomOf, identifiable } from "../freedom.ts";
 import type { Scene } from "../scene.ts";
 import { Status } from "./status.tsx";
 
+const SAME = "attention weights with rows summing to one would give the same output";
+const SOURCE = "(Brunner et al. 2020)";
 const RANK =
   "The rank is that of the value vectors as the head writes them, n the number of tokens";
-const SOURCE = "(Brunner et al. 2020)";
 
-function meaning(determined: boolean, causal: boolean): string {
+/** What the line means, in full sentences. */
+function meaning(one: boolean, determined: boolean, causal: boolean): string {
   const others = determined ? "No other" : "Other";
-  const same = `${others} attention weights with rows summing to one would give the same output ${SOURCE}.`;
+  const found = one ? `${others} ${SAME}` : `A head is identifiable where no other ${SAME}`;
   const last = causal ? "; this is for the last token, earlier ones look back on fewer" : "";
-  return `${same} ${RANK}${last}.`;
+  return `${found} ${SOURCE}. ${RANK}${last}.`;
 }
 
 /** How far the attention of the open head, or of the heads of the layer, is determined by what it does. */
@@ -29,7 +31,7 @@ export function FreedomLine({ scene }: { scene: Scene }) {
       class="prosect-freedom prosect-muted"
       data-testid="freedom"
       data-identifiable={determined}
-      title={meaning(determined, causal)}
+      title={meaning(!!one, determined, causal)}
     >
       {one ? (
         <>

@@ -248,7 +248,7 @@ export function NeighborsPane({ scene }: { scene: Scene }) {
   const target = scene.target.value;
   const one = target >= 0;
   const loaded = found.value;
-  const among = candidates.value === "vocabulary" ? "words" : "input embeddings";
+  const among = candidates.value === "vocabulary" ? "words of the vocabulary" : "input embeddings";
   return (
     <Pane
       name="neighbors"
