@@ -177,8 +177,8 @@ def vocabulary_labels(ids: Iterable[int], tokenizer: PreTrainedTokenizerBase) ->
     for id in ids:
         known = tokenizer.convert_ids_to_tokens(id)
         string = "" if known is None else str(known)
-        shown = string if id in specials else _marked(string, id, tokenizer)
-        labels.append(shown or token_label(id, tokenizer))
+        shown = string if id in specials or not string else _marked(string, id, tokenizer)
+        labels.append(shown or f"⟨{id}⟩")
     return labels
 
 
