@@ -123,7 +123,8 @@ def _work_of_search(trace: Trace, metric: Any) -> float:
     """Every hidden vector with every word of the vocabulary; nothing once it is done."""
     if trace.identified(NEIGHBORS, metric, "vocabulary"):
         return 0.0
-    return float(trace.hidden.numel() * trace.anatomy.words.num_embeddings)
+    precision = 2.0 if metric == "l2" else 1.0  # distances take doubles
+    return precision * trace.hidden.numel() * trace.anatomy.words.num_embeddings
 
 
 def _work_of_freedom(trace: Trace) -> float:
