@@ -166,11 +166,11 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def vocabulary_labels(ids: Iterable[int], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """How to show tokens of the vocabulary side by side, so that they can be told apart.
+    r"""How to show tokens of the vocabulary side by side, so that they can be told apart.
 
     As :func:`token_label`, with the marks that a sentence makes superfluous: ## before a piece that
     continues a word, ␣ for the space before one that begins a word; and what cannot be seen by its
-    number, as the byte \\xe6 or the character \\u200b.
+    number, as the byte \xe6 or the character \u200b.
     """
     specials = _special_ids(tokenizer)
     labels = []

@@ -212,7 +212,7 @@ function Path({ scene, found, target, followed }: PathProps) {
         })}
       </div>
       <p class="prosect-caption prosect-muted" data-testid="recovered">
-        <span class="prosect-holds">Green</span>: the token itself, filled where it is the nearest
+        <span class="prosect-holds">Green</span>: the token itself, filled where it is nearest
         {words && ` of ${count(about.value.words)} words`}. Recovered at {kept} of {layers} layers.
       </p>
     </div>
