@@ -35,6 +35,18 @@ const CANDIDATES: Choice<Candidates>[] = [
 const NARROWEST = 84;
 const WIDEST = 132;
 
+/** How many chips stand side by side, all as wide as the widest of them wants to be; at least one. */
+export function fit(chips: number[], width: number): number {
+  let widest = NARROWEST;
+  let fitting = 0;
+  for (const chip of chips) {
+    widest = Math.min(WIDEST, Math.max(widest, chip));
+    if ((fitting + 1) * widest > width) break;
+    fitting += 1;
+  }
+  return Math.max(1, fitting);
+}
+
 interface ChipProps {
   token: number;
   score: number;
@@ -158,17 +170,14 @@ function Path({ scene, found, target, followed }: PathProps) {
   const [box, width] = useWidth(300);
   const { ids, scores, recovered, words, layers, n, k } = found;
   const rows = Array.from({ length: layers }, (_, row) => row);
-  const chip = useMemo(() => {
-    const mine = rows.flatMap((row) =>
-      Array.from({ length: k }, (_, place) => words?.[ids[(row * n + target) * k + place] ?? -1]),
-    );
-    const names = words
-      ? mine.map((word) => word?.label ?? "")
-      : tokens.value.map((_, token) => nameOf(scene, token));
-    const widest = Math.max(...names.map((name) => labelWidth(name)));
-    return Math.min(WIDEST, Math.max(NARROWEST, widest + 50));
-  }, [scene, tokens.value, found, words && target]);
-  const fitting = Math.max(1, Math.min(k, Math.floor((width.value - 24) / chip)));
+  const chips = useMemo(() => {
+    const name = (id: number) => words?.[id]?.label ?? nameOf(scene, id);
+    return Array.from({ length: k }, (_, place) => {
+      const names = rows.map((row) => name(ids[(row * n + target) * k + place] as number));
+      return Math.max(...names.map((text) => labelWidth(text))) + 50;
+    });
+  }, [scene, tokens.value, found, target]);
+  const fitting = fit(chips, width.value - 24);
   const kept = rows.filter((row) => recovered[row * n + target]).length;
   return (
     <div ref={box}>
