@@ -213,13 +213,17 @@ def test_no_two_words_of_a_vocabulary_look_alike() -> None:
 
 
 def test_words_of_the_vocabulary_keep_their_marks() -> None:
-    pieces = word_pieces()
-    ids = pieces.convert_tokens_to_ids(["bank", "##lings", "[CLS]"])
-    assert vocabulary_labels(ids, pieces) == ["bank", "##lings", "[CLS]"]  # pyright: ignore
-    pairs = byte_pairs()
-    ids = pairs.convert_tokens_to_ids(["Ġbank", "Ċ", "æ", "Ā", "a", "<|endoftext|>"])
-    expected = ["␣bank", "⏎", "\\xe6", "\\u0000", "a", "<|endoftext|>"]
-    assert vocabulary_labels(ids, pairs) == expected  # pyright: ignore
+    pieces, pairs = word_pieces(), byte_pairs()
+    piece = next(string for string in pieces.get_vocab() if string.startswith("##"))
+    ids = [pieces.get_vocab()[string] for string in ("a", piece, "[CLS]")]
+    assert vocabulary_labels(ids, pieces) == ["a", piece, "[CLS]"]
+    word = next(
+        string for string in pairs.get_vocab() if string.startswith("Ġ") and len(string) > 1
+    )
+    strings = [word, "Ċ", "æ", "Ā", "a", "<|endoftext|>"]
+    ids = [pairs.get_vocab()[string] for string in strings]
+    expected = ["␣" + word[1:], "⏎", "\\xe6", "\\u0000", "a", "<|endoftext|>"]
+    assert vocabulary_labels(ids, pairs) == expected
     assert vocabulary_labels([99_999], pairs) == ["⟨99999⟩"]
 
 
