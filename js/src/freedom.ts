@@ -22,6 +22,16 @@ export function freedomOf(array: Tensor, layer: number): Freedom[] {
   }));
 }
 
+/** How many tokens the row sees that sees most: of n, or within a sliding window. */
+export function seen({ rank, directions }: Freedom): number {
+  return rank + directions;
+}
+
+/** The size of the text, and how much of it a row sees where that is less. */
+export function size(n: number, freedom: Freedom): string {
+  return seen(freedom) < n ? `n ${n}, ${seen(freedom)} seen at once` : `n ${n}`;
+}
+
 /** What could be otherwise, in words. */
 export function change({ directions, withSums }: Freedom): string {
   if (directions === 0) return "nothing can change";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Tensor } from "../src/decode.ts";
-import { change, freedomOf, identifiable } from "../src/freedom.ts";
+import { change, freedomOf, identifiable, size } from "../src/freedom.ts";
 
 const said = (rank: number, directions: number, withSums: number) =>
   change({ rank, directions, withSums });
@@ -20,6 +20,11 @@ test("what of attention could be otherwise is said in words", () => {
     said(20, 3, 3),
     "3 directions leave the output unchanged, all with rows summing to one",
   );
+});
+
+test("a sliding window is told beside the size of the text", () => {
+  assert.equal(size(21, { rank: 20, directions: 1, withSums: 0 }), "n 21");
+  assert.equal(size(512, { rank: 32, directions: 96, withSums: 95 }), "n 512, 128 seen at once");
 });
 
 test("a head is identifiable where no row can move and still sum to one", () => {

@@ -348,6 +348,12 @@ test("under the map of a head stands whether its attention is identifiable", asy
   assert.equal(all('[data-testid="freedom"]').length, 0);
 });
 
+test("where rows see different tokens, the line is for the one that sees most, and says so", () => {
+  const { _about } = state(["a", "b"]);
+  const { one } = show(["a", "b"], { _about: { ..._about, causal: true }, _view: "heatmap" });
+  assert.match(one('[data-testid="freedom"]').title, /the row that sees most tokens/);
+});
+
 test("maps of whole layers have no line on identifiability", () => {
   const { _kinds } = state(["a"]);
   const kinds = _kinds.map((kind) => ({ ...kind, per_head: false }));
