@@ -5,6 +5,15 @@ in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
 from prosect.corpus.importance import ImportanceResult, importance
+from prosect.corpus.linear_ff import LinearFFResult, linear_ff
 from prosect.corpus.result import About, Result, load
 
-__all__ = ["About", "ImportanceResult", "Result", "importance", "load"]
+__all__ = [
+    "About",
+    "ImportanceResult",
+    "LinearFFResult",
+    "Result",
+    "importance",
+    "linear_ff",
+    "load",
+]

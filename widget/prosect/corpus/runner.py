@@ -345,7 +345,8 @@ def _bar(task: Task[Any], shards: Sequence[Shard[Any]], progress: bool) -> Any:
 
 def _resume(bar: Any, shard: Shard[Any]) -> None:
     """Count what was finished before as done, but not in the rate and the time left."""
-    bar.initial += len(shard.items)
+    if not bar.disable:
+        bar.initial += len(shard.items)
     bar.update(len(shard.items))
 
 
