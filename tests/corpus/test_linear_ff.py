@@ -213,7 +213,9 @@ def test_a_part_without_texts_has_no_figure() -> None:
     found = linear_ff(lens, held_out=0)
     assert np.isnan(found.held_out["bert"]).all()
     assert np.isnan(found.held_out_error["bert"]).all()
-    np.testing.assert_allclose(found.in_sample["bert"], linear_ff(lens).in_sample["bert"], atol=1e-12)
+    np.testing.assert_allclose(
+        found.in_sample["bert"], linear_ff(lens).in_sample["bert"], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "gemma2", "gpt-neox", "albert"])
@@ -322,6 +324,14 @@ def test_special_tokens_can_be_left_out() -> None:
         found.in_sample["bert"][0], plainly(x[0], y[0], x[0], y[0]), atol=1e-10
     )
     assert not {"[CLS]", "[SEP]"} & set(found.failures().token)
+
+
+def test_texts_of_special_tokens_alone_leave_nothing() -> None:
+    lens = random_lens("bert")
+    with_some = linear_ff(lens, [*TEXTS, "[SEP]", "[MASK] [SEP]"], special=False, batch=1)
+    without = linear_ff(lens, special=False, batch=1)
+    np.testing.assert_array_equal(with_some.in_sample["bert"], without.in_sample["bert"])
+    assert with_some.failures().equals(without.failures())
 
 
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:

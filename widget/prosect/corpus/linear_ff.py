@@ -92,9 +92,10 @@ class LinearFFResult(Result):
     def failures(self) -> pd.DataFrame:
         """Where the linear maps fail most: a row for each output of a token that is among the worst.
 
-        Each token of the vocabulary is named once for a dimension, where it is worst. ``text`` is its number among the texts that are not empty, from 0, ``position`` that of the
-        token in it, ``value`` what the model computed in the ``dimension`` and ``prediction`` what
-        the linear map says, ``deviations`` their distance in standard deviations of the dimension.
+        Each token of the vocabulary is named once for a dimension, where it is worst. ``text`` is the
+        text's number among those that are not empty, from 0, ``position`` the token's in it,
+        ``value`` what the model computed in the ``dimension``, ``prediction`` what the linear map
+        says, and ``deviations`` their distance in standard deviations of the dimension.
         """
         import pandas as pd
 
@@ -322,8 +323,9 @@ class Score:
     def deviations(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Squared distance of y from its prediction over the output's variance, and the prediction.
 
-        −1 where the output does not vary, or is what the map says up to rounding. In float32, so that vectors that are the same but for
-        what the rest of their batch does to the last digits have the same distance.
+        −1 where the output does not vary, or is what the map says up to rounding. In float32, so
+        that equal vectors have the same distance, whatever the rest of their batch does to the last
+        digits.
         """
         said = self.map(x)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -344,9 +346,7 @@ class Scores:
         """Of the cross-products of both parts."""
         fitted, held_out = (Cross.unpacked(arrays, part) for part in ("fitted", "held_out"))
         both = fitted.merge(held_out)
-        return cls(
-            Score.of(LinearMap.fit(both), both), Score.of(LinearMap.fit(fitted), held_out)
-        )
+        return cls(Score.of(LinearMap.fit(both), both), Score.of(LinearMap.fit(fitted), held_out))
 
 
 @dataclass(frozen=True)
@@ -420,25 +420,27 @@ class Failures:
         """The failures of a batch, [layer, worst], largest first."""
         x, y = (np.concatenate(side, 1) for side in zip(*pairs, strict=True))
         size, said = self.scores.in_sample.deviations(x, y)
-        places = [
-            (trace.tokens[i].id, number, i, *(trace.tokens[i].span or (-1, -1)))
+        tokens = [
+            (number, i, trace.tokens[i])
             for number, trace in zip(numbers, traces, strict=True)
             for i in kept(trace, self.products.special)
         ]
-        labels = np.array(
-            [t.tokens[i].label for t in traces for i in kept(t, self.products.special)]
+        places = [(token.id, number, i, *(token.span or (-1, -1))) for number, i, token in tokens]
+        labels = np.array([token.label for *_, token in tokens], str)
+        columns = dict(
+            zip(_PLACE, np.reshape(places, (-1, len(_PLACE))).T.astype(int), strict=True)
         )
-        columns = dict(zip(_PLACE, np.array(places).T, strict=True))
         # the worst of each token of the vocabulary and dimension
         order = np.argsort(columns["id"], kind="stable")
         starts = np.flatnonzero(np.diff(columns["id"][order], prepend=-1))
         most = np.maximum.reduceat(size[:, order], starts, axis=1)
-        layers, kinds, dimensions = most.shape
+        layers, _, dimensions = most.shape
         best = largest(most.reshape(layers, -1), self.worst)
         kind, dimension = np.divmod(best, dimensions)
         layer = np.arange(layers)[:, None]
         same = columns["id"] == columns["id"][order][starts][kind][..., None]
-        token = np.where(same, size[layer, :, dimension], -2).argmax(-1)
+        there = np.where(same, size[layer, :, dimension], -2)
+        token = there.argmax(-1) if there.size else best  # a batch may have no token that counts
         return {
             "size": size[layer, token, dimension],
             "dimension": dimension,
@@ -458,7 +460,7 @@ class Failures:
             name: np.concatenate([first[name], second[name]], 1)
             for name in ("size", "dimension", "value", "prediction", "token", *_PLACE)
         }
-        width = columns["dimension"].max() + 1
+        width = self.scores.in_sample.squares.shape[1]
         sizes = once(columns["size"], columns["id"] * width + columns["dimension"])
         best = largest(sizes, self.worst)
         columns["size"] = sizes

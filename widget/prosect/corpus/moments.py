@@ -229,6 +229,8 @@ def largest(sizes: np.ndarray, k: int) -> np.ndarray:
 
 
 def _largest(row: np.ndarray, k: int) -> np.ndarray:
+    if k == 0:
+        return np.zeros(0, np.intp)
     least = np.partition(row, len(row) - k)[len(row) - k]
     reach = np.flatnonzero(row >= least)  # a few more than k where values are equal
     return reach[np.argsort(-row[reach], kind="stable")[:k]]
