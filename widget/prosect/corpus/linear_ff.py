@@ -1,4 +1,4 @@
-"""How close every feed-forward comes to a linear map (Mickus et al. 2022, Fig. 2), and where not."""
+"""How close every feed-forward comes to a linear map (Mickus et al. 2022), and where it does not."""
 
 from __future__ import annotations
 
