@@ -175,7 +175,7 @@ def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
                 (norm.module, "input") for norm in (step.before, step.after) if norm is not None
             }
         if isinstance(step, FeedForward):
-            watched |= {(step.inner.module, "output")}
+            watched |= {(step.inner.module, "input"), (step.inner.module, "output")}
             watched |= {(step.gate.module, "output")} if step.gate is not None else set()
         if isinstance(step, Attention):
             watched |= {(step.value.module, "output"), (_reader(step), "input")}
@@ -368,6 +368,7 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
     if isinstance(step, FeedForward):
         u, v = _inner(step, text)
         return Fed(
+            read=text.next(step.inner.module, "input"),
             neurons=inner,
             weight=weight,
             bias=_lifted(step.output.bias, text),

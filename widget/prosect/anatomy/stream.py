@@ -94,9 +94,10 @@ class Fed:
     """How a feed-forward came to its output: neurons W_out, neurons = φ(u), or φ(u) ⊙ v if gated.
 
     u = x W_in + b_in and v = x W_gate + b_gate are what the run computed; the weights are there to
-    push parts of x through.
+    push parts of x through. ``read`` is x, after the norm of the sublayer's input where it has one.
     """
 
+    read: Float[Tensor, "token d_in"]
     neurons: Float[Tensor, "token d_ff"]
     weight: Float[Tensor, "d_ff d"]
     bias: Float[Tensor, "d"] | None

@@ -4,7 +4,19 @@ Every experiment is a map over shards of the texts and a merge of what they leav
 in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
+from prosect.corpus.correlation import CorrelationResult, correlation
 from prosect.corpus.importance import ImportanceResult, importance
+from prosect.corpus.linear_ff import LinearFFResult, linear_ff
 from prosect.corpus.result import About, Result, load
 
-__all__ = ["About", "ImportanceResult", "Result", "importance", "load"]
+__all__ = [
+    "About",
+    "CorrelationResult",
+    "ImportanceResult",
+    "LinearFFResult",
+    "Result",
+    "correlation",
+    "importance",
+    "linear_ff",
+    "load",
+]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,30 @@ from prosect.errors import ProsectError
 
 Texts = Iterable[str] | os.PathLike[str]
 """Many texts: any iterable, the path of a file with a text a line, or a dataset (see ``read``)."""
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A text that says which one it is, from 0."""
+
+    number: int
+    text: str
+
+
+def numbered(texts: list[str]) -> list[Numbered]:
+    """Number the texts in their order."""
+    return [Numbered(number, text) for number, text in enumerate(texts)]
+
+
+def text_of(item: Numbered) -> str:
+    """The text without its number."""
+    return item.text
+
+
+def lot(text: str, seed: int) -> float:
+    """A number in [0, 1) that the text draws: the same wherever it stands, and for its copies."""
+    drawn = blake2b(f"{seed} {text}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(drawn, "big") >> 11) / 2**53
 
 
 def read(texts: Texts | Any, column: str = "text") -> list[str]:

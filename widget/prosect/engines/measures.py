@@ -9,12 +9,13 @@ from torch import Tensor
 
 def spearman(a: Float[Tensor, "*axes"], b: Float[Tensor, "*axes"]) -> Float[Tensor, ""]:
     """Spearman's ρ of two maps, flattened; equal values share the mean of their ranks."""
-    x, y = (_ranks(values.flatten().double()) for values in (a, b))
+    x, y = (ranks(values.flatten().double()) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     return (x @ y) / (x.norm() * y.norm())
 
 
-def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
     return (ends - (counts - 1) / 2)[inverse]
