@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prosect.anatomy.stream import Attended, Fed, Wrote
@@ -209,7 +209,6 @@ class Maps:
     def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
         self._parallel = [block.parallel for block in anatomy.blocks]
-        self._causal = anatomy.causal
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._scope_names = scope_names(anatomy.blocks[0])
         self._changes = changes_of(anatomy.blocks[0])
@@ -322,35 +321,45 @@ class Maps:
         """Effective attention of every head, the ranks of T, and the largest |A⊥T − AT| / |AT|."""
         key = ("effective", value_bias, tolerance)
         if key not in self._kept:
-            found, ranks, worst = [], [], 0.0
+            found, ranks, worst = torch.empty_like(self._run.attention), [], 0.0
             limit = self.tolerance() if tolerance is None else tolerance
-            for layer in self.layers():
+            for kept, layer in zip(found, self.layers(), strict=True):
                 attended = _attended(layer)
-                t = effective.coordinates(attended, value_bias)
-                kept, rank = effective.effective_attention(attended.alpha, t, limit, self._causal)
-                before, after = attended.alpha.double() @ t, kept @ t
-                size = before.norm(dim=-1).amax(-1).clamp_min(torch.finfo(t.dtype).tiny)
-                gap = (after - before).norm(dim=-1).amax(-1) / size
-                worst = max(worst, float(gap.max()))
-                found.append(kept.to(attended.alpha.dtype))
+                alpha, t = attended.alpha, effective.coordinates(attended, value_bias)
+                projected, rank = effective.effective_attention(alpha, t, limit, attended.visible)
+                kept.copy_(projected)
+                worst = max(worst, effective.deviation(alpha, kept, t))
                 ranks.append(rank)
-            self._kept[key] = torch.stack(found), torch.stack(ranks), worst
+            self._kept[key] = found, torch.stack(ranks), worst
         return self._kept[key]
 
     def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
         """Ranks and dimensions of the null spaces of all heads."""
         limit = self.tolerance() if tolerance is None else tolerance
-        found = [
-            effective.freedom(effective.coordinates(_attended(layer), value_bias), limit)
-            for layer in self.layers()
-        ]
+        n, found, sees = self._run.hidden.shape[1], [], []
+        for layer in self.layers():
+            attended = _attended(layer)
+            _, seen = effective.freest(n, attended.visible)
+            t = effective.coordinates(attended, value_bias)[:, seen.to(attended.value.device)]
+            found.append(effective.freedom(t, limit))
+            sees.append(len(seen))
         rank, dimension, with_sums = (torch.stack(list(x)) for x in zip(*found, strict=True))
-        return Freedom(self._run.hidden.shape[1], rank, dimension, with_sums)
+        return Freedom(n, rank, dimension, with_sums, torch.tensor(sees))
 
     def nullspace(self, layer: int, head: int) -> NullSpace:
         """The null space of one head."""
-        attended = _attended(self.layers()[layer])
-        return NullSpace.of(attended, layer, head, self._causal, self.tolerance())
+        return NullSpace.of(_attended(self.layers()[layer]), layer, head, self.tolerance())
+
+    def visible(self) -> list[Bool[Tensor, "target source"]]:
+        """Of every layer, which sources each target may attend to."""
+        shape = self._run.attention.shape[-2:]
+        masks = [_attended(layer).visible for layer in self.layers()]
+        return [
+            torch.ones(shape, dtype=torch.bool, device=self._run.attention.device)
+            if mask is None
+            else mask
+            for mask in masks
+        ]
 
     def _effective(self, name: str, value_bias: bool) -> TokenMap:
         kept, _, error = self.effective(value_bias)

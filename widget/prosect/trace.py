@@ -18,7 +18,7 @@ from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.attribution import Attribution
 from prosect.capture import Run
-from prosect.engines import effective, identity, measures, whole
+from prosect.engines import identity, measures, whole
 from prosect.engines.activation import Baseline
 from prosect.engines.finer import By
 from prosect.engines.kinds import Kind
@@ -391,12 +391,11 @@ class Trace:
         a, b = self.map(before), self.map(after)
         if a.axes != b.axes or "head" in a.axes:
             raise ProsectError(f"{before!r} and {after!r} are not both maps of whole layers.")
-        # pairs that a causal model cannot see are zero before and after: they are no agreement
-        seen = effective.allowed(len(self.tokens), self.anatomy.causal).to(a.values.device)
-        change = [
-            measures.contextualization_change(x[seen], y[seen])
-            for x, y in zip(a.values, b.values, strict=True)
-        ]
+        change = []
+        for x, y, visible in zip(a.values, b.values, self._maps.visible(), strict=True):
+            # pairs that cannot be seen are zero before and after: they are no agreement
+            seen = visible | (x != 0) | (y != 0)
+            change.append(measures.contextualization_change(x[seen], y[seen]))
         values = b.values - a.values
         return Comparison(values, before, after, torch.tensor(change), self.tokens)
 
@@ -452,6 +451,8 @@ class Trace:
     def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
         """How far the attention of every head is determined by what it does (Brunner et al. 2020).
 
+        Of the row that sees most tokens: of all tokens, or of those in a sliding window.
+
         Parameters
         ----------
         value_bias
@@ -464,6 +465,9 @@ class Trace:
 
     def nullspace(self, layer: int, head: int) -> NullSpace:
         """The directions in which one head's attention can move without changing its output.
+
+        Each row moves within the tokens that it sees: those before it in a causal model, those near
+        it in a sliding window.
 
         Raises
         ------
@@ -488,7 +492,7 @@ class Trace:
         first = self._maps.layers()[0].attention.detail
         assert isinstance(first, Attended)
         d_head = first.value.shape[-1]
-        return correlate(self.attention, kept, special, d_head, self.anatomy.causal, seed)
+        return correlate(self.attention, kept, special, d_head, self._maps.visible(), seed)
 
     def attribution(
         self,
