@@ -215,6 +215,7 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
         ("bert", {"t": 1.5}, "between 0 and 1"),
         ("bert", {"t": -0.1}, "between 0 and 1"),
         ("bert", {"direction": torch.ones(3)}, "one number for each"),
+        ("bert", {"direction": torch.ones(3), "seed": 2}, "give one of them"),
         ("gpt2", {"direction": torch.ones(3)}, "seed"),
         ("mistral", {"direction": torch.ones(3)}, "seed"),
     ],

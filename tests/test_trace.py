@@ -385,7 +385,7 @@ def test_a_number_of_the_wrong_type_is_named(wrong: object) -> None:
 
 def test_targets_that_are_no_list_and_states_without_a_split_are_refused() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
-    with pytest.raises(prosect.ProsectError, match="targets is a list of positions"):
+    with pytest.raises(prosect.ProsectError, match="positions are given as a list, not as 3"):
         trace.terms("layer", targets=3)  # pyright: ignore
     with pytest.raises(prosect.ProsectError, match="go with by"):
         trace.terms(targets=[1])  # pyright: ignore

@@ -20,6 +20,8 @@ MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
+PATIENCE = 3.0
+"""After how many seconds a bar appears by itself."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,7 +113,7 @@ def attribute(
     times_input: bool,
     head: tuple[int, int] | None,
     seed: int,
-    progress: bool,
+    progress: bool | None,
 ) -> Attribution:
     """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
     details = [record.detail for record in run.stream if isinstance(record, Wrote)]
@@ -140,7 +142,8 @@ def attribute(
     observed = len(reached)
     widest = max(n * d, *(_width(detail) for detail in details))
     batch = max(1, BATCH_NUMBERS // widest)
-    with tqdm(total=n, unit="token", disable=not progress) as bar:
+    delay = PATIENCE if progress is None else 0
+    with tqdm(total=n, unit="token", disable=progress is False, delay=delay) as bar:
         if times_input:
             squares = engine.along_input(x, carry, observed, batch, bar.update)
         elif probes is None:

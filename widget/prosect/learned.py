@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, get_args
 
 import torch
@@ -16,9 +17,12 @@ from prosect.engines import identity, learned
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.tokens import Token
 
 SPLIT = (0.70, 0.15, 0.15)
 """Training, validation and test texts, as in the paper."""
+TRAINING = {"epochs": 100, "patience": 5, "rate": 1e-3, "batch": 256}
+"""Of Adam, if nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Identifiability:
     Attributes
     ----------
     recovered
-        [seed, layer+1], the share of test tokens whose own input embedding is the nearest to g(e).
+        [seed, layer+1], the share of test tokens whose own input embedding is the nearest to g(e);
+        one row for "ridge", which has no seed.
     unmapped
         [layer+1], the same without any map.
     transfer
@@ -112,11 +117,12 @@ def learn_identity(
     candidates
         "sentence": the input embeddings of the token's own text. "vocabulary": all word embeddings.
     seeds
-        How many times to train, with other initial weights and order.
+        How many times to train, with other initial weights and order; "ridge" is fitted once.
     epochs, patience, rate, batch
-        Of the training; it stops after ``patience`` epochs without improvement.
+        Of the training by Adam; it stops after ``patience`` epochs that together bring the loss on
+        the validation texts down by less than a hundredth.
     progress
-        Show a bar over layers and seeds.
+        Show a bar over texts, and one over layers and seeds.
 
     Raises
     ------
@@ -130,16 +136,27 @@ def learn_identity(
     ):
         if value not in known:
             raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
+    options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
+    for name, value in {"seeds": seeds, **options}.items():
+        if not value > 0 or (name != "rate" and value != int(value)):
+            kind = "a number" if name == "rate" else "a whole number"
+            raise ProsectError(f"{name} is {kind} above 0, not {value}.")
+    if shape == "ridge":
+        chosen = [name for name, value in options.items() if value != TRAINING[name]]
+        if chosen:
+            raise ProsectError(f"{chosen[0]} is of the training by Adam: ridge has a closed form.")
+        seeds = 1
+    if isinstance(texts, str):
+        raise ProsectError("texts is a list of texts, not one text.")
     listed = list(texts)
     if len(listed) < 10:
         raise ProsectError(f"Learning takes at least 10 texts, not {len(listed)}.")
-    parts = _split(lens, listed)
+    parts = _split(lens, listed, progress)
     train, valid, test = parts
     states = len(train.hidden)
     metric: identity.Metric = loss
     recovered = torch.zeros(seeds, states)
     transfer = torch.zeros(seeds, states, states)
-    options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
     mistakes: list[Mistake] = []
     with tqdm(total=seeds * states, unit="map", disable=not progress) as bar:
         for seed in range(seeds):
@@ -188,25 +205,22 @@ def _sizes(count: int) -> tuple[int, int, int]:
     return count - valid - test, valid, test
 
 
-def _split(lens: Lens, texts: Sequence[str]) -> list[_Texts]:
+def _split(lens: Lens, texts: Sequence[str], progress: bool) -> list[_Texts]:
     generator = torch.Generator().manual_seed(0)
     order: list[int] = torch.randperm(len(texts), generator=generator).tolist()
-    parts, first = [], 0
-    for size in _sizes(len(texts)):
-        chosen = [texts[i] for i in order[first : first + size]]
-        parts.append(_gathered(lens, chosen))
-        first += size
-    return parts
+    read = [(trace.hidden, trace.tokens) for trace in lens.traces(texts, progress=progress)]
+    chosen = iter(order)
+    return [_gathered([read[i] for i in islice(chosen, size)]) for size in _sizes(len(texts))]
 
 
-def _gathered(lens: Lens, texts: Sequence[str]) -> _Texts:
+def _gathered(read: Sequence[tuple[Tensor, list[Token]]]) -> _Texts:
     hidden, starts, ids, labels, first = [], [], [], [], 0
-    for trace in lens.traces(texts):
-        hidden.append(trace.hidden)
-        starts += [first] * len(trace.tokens)
-        ids += [token.id for token in trace.tokens]
-        labels += [token.label for token in trace.tokens]
-        first += len(trace.tokens)
+    for states, tokens in read:
+        hidden.append(states)
+        starts += [first] * len(tokens)
+        ids += [token.id for token in tokens]
+        labels += [token.label for token in tokens]
+        first += len(tokens)
     return _Texts(torch.cat(hidden, dim=1), torch.tensor(starts), torch.tensor(ids), labels)
 
 

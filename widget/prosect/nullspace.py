@@ -149,16 +149,18 @@ class NullSpace:
         seed
             Of the random direction of each row.
         direction
-            Instead, coordinates in ``basis`` for all rows (not in causal models and sliding windows,
-            where every row has its own null space).
+            Instead of a seed, coordinates in ``basis`` for all rows (not in causal models and sliding
+            windows, where every row has its own null space).
 
         Raises
         ------
         ProsectError
-            If t is not between 0 and 1, or the direction does not fit.
+            If t is not between 0 and 1, or the direction does not fit or comes with a seed.
         """
         if not 0 <= t <= 1:
             raise ProsectError(f"t is a share between 0 and 1, not {t}.")
+        if direction is not None and seed != 0:
+            raise ProsectError("A direction leaves nothing to a seed: give one of them.")
         if direction is not None and self.visible is not None:
             raise ProsectError("Here every row has a null space of its own: choose a seed.")
         if direction is not None and direction.shape != (self.dimension,):

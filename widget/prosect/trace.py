@@ -263,9 +263,7 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
-        if isinstance(targets, str) or not hasattr(targets, "__iter__"):
-            raise ProsectError(f"targets is a list of positions, not {targets!r}.")
-        places = [_whole(target, "position") for target in targets]
+        places = _listed(targets, "position")
         if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in places:
@@ -460,7 +458,14 @@ class Trace:
         tolerance
             Singular values below this share of the largest count as zero; by default the rounding
             error of the model's precision.
+
+        Raises
+        ------
+        ProsectError
+            If the tolerance is no share.
         """
+        if tolerance is not None and not 0 <= tolerance < 1:
+            raise ProsectError(f"tolerance is a share from 0 to less than 1, not {tolerance}.")
         return self._maps.freedom(value_bias, tolerance)
 
     def nullspace(self, layer: int, head: int) -> NullSpace:
@@ -504,7 +509,7 @@ class Trace:
         times_input: bool = False,
         head: tuple[int, int] | None = None,
         seed: int = 0,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> Attribution:
         """Hidden Token Attribution: how much each input token moves each vector (Brunner et al. 2020).
 
@@ -517,19 +522,20 @@ class Trace:
             Nothing: exact, by every dimension of every source token. Else an estimate from so many
             random probes a token, with a standard error beside each value.
         layers
-            After which layers, from 0; all by default.
+            After which layers, from 0; all by default. Not with a head, which writes in its own.
         targets
             The positions of the vectors; all by default.
         start
             The hidden state whose tokens are changed: 0 is the input embeddings.
         times_input
-            The change along the input vector itself, so that its size counts.
+            The change along the input vector itself, so that its size counts; exact, without probes.
         head
             (layer, head): of what one head writes, instead of the hidden vectors.
         seed
             Of the probes.
         progress
-            Show a bar with the time left; it can be interrupted.
+            Whether to show a bar with the time left; by default if it takes more than a few seconds.
+            It can be interrupted.
 
         Raises
         ------
@@ -538,16 +544,22 @@ class Trace:
         ProsectError
             If an argument is out of range.
         """
-        if probes is not None and probes < 2:
+        if probes is not None and times_input:
+            raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
+        if probes is not None and _whole(probes, "number of probes") < 2:
             raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
         count = len(self.anatomy.blocks)
-        if not 0 <= start < count:
+        if not 0 <= _whole(start, "state") < count:
             raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
-        wanted = list(range(start, count)) if layers is None else list(layers)
+        if layers is not None and head is not None:
+            raise ProsectError("A head writes in its own layer: give head or layers, not both.")
+        wanted = list(range(start, count)) if layers is None else _listed(layers, "layer")
         for layer in wanted:
             if not start <= layer < count:
                 raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
         if head is not None:
+            if isinstance(head, str) or not hasattr(head, "__len__") or len(head) != 2:
+                raise ProsectError(f"head is a layer and a head, such as (3, 5), not {head!r}.")
             self._check_head(*head)
         found = self._maps.attribution(
             probes=probes,
@@ -562,6 +574,7 @@ class Trace:
 
     def _check_head(self, layer: int, head: int) -> None:
         layers, heads = len(self.anatomy.blocks), self.anatomy.heads
+        layer, head = _whole(layer, "layer"), _whole(head, "head")
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ProsectError(
                 f"There is no head {head} in layer {layer}: "
@@ -610,6 +623,11 @@ class Trace:
                 f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
             )
         _check_count(k, "k counts neighbours")
+        if candidates == "sentence" and (positions or not stem):
+            raise ProsectError(
+                "positions and stem are of the vocabulary: the text's own tokens are compared as "
+                "they enter the first block."
+            )
         asked = (k, metric, candidates, positions, stem)
         if asked not in self._identities:
             self._identities[asked] = (
@@ -690,6 +708,12 @@ def _whole(number: object, what: str) -> int:
         return index(number)  # pyright: ignore[reportArgumentType]
     except TypeError:
         raise ProsectError(f"A {what} is a whole number, not {number!r}.") from None
+
+
+def _listed(numbers: Sequence[int], what: str) -> list[int]:
+    if isinstance(numbers, str) or not hasattr(numbers, "__iter__"):
+        raise ProsectError(f"{what}s are given as a list, not as {numbers!r}.")
+    return [_whole(number, what) for number in numbers]
 
 
 def _check_count(k: int, what: str) -> None:
