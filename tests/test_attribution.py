@@ -193,14 +193,14 @@ def states_of(lens: prosect.Lens) -> list[object]:
 
 
 @pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
-def test_a_bar_counts_the_source_tokens(
+def test_a_bar_counts_the_tangents(
     progress: bool | None, shown: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By itself it appears only after seconds, which this text does not take."""
     trace = random_lens("bert").trace(SHORT)
     trace.attribution(probes=2, progress=progress)
-    n = len(trace.tokens)
-    assert (f"{n}/{n}" in capsys.readouterr().err) == shown
+    count = 2 * len(trace.tokens)
+    assert (f"{count}/{count}" in capsys.readouterr().err) == shown
 
 
 def test_a_bar_appears_by_itself_where_it_takes_long(
@@ -209,7 +209,8 @@ def test_a_bar_appears_by_itself_where_it_takes_long(
     monkeypatch.setattr("prosect.attribution.PATIENCE", 1e-9)
     trace = random_lens("bert").trace(SHORT)
     trace.attribution()
-    assert f"{len(trace.tokens)}/{len(trace.tokens)}" in capsys.readouterr().err
+    count = trace.hidden[0].numel()
+    assert f"{count}/{count}" in capsys.readouterr().err
 
 
 def test_a_text_of_another_is_attributed_to_itself() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -128,22 +128,27 @@ def attribute(
         )
     walked, x = points(run.stream, parallel), run.hidden[start]
     n, d = x.shape
-    if probes is None and not times_input and n > 2:
-        walked = merged(walked, MATRIX_NUMBERS)
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
     if head is None:
         end = next(i for i, point in enumerate(walked) if _is_state(point, max(layers) + 1))
         path, reached = walked[first + 1 : end + 1], range(start, max(layers) + 1)
-        carry: engine.Carry = lambda dx: (moved for _, moved in push(dx, path))  # noqa: E731
     else:
         end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0] + 1))
         path, reached, layers = walked[first + 1 : end], [head[0]], [head[0]]
-        carry = lambda dx: [_through_head(dx, path, walked[end], head[1])]  # noqa: E731
+
+    def carry(dx: Tensor) -> Iterator[Tensor]:
+        if head is None:
+            return (moved for _, moved in push(dx, path))
+        return iter([_through_head(dx, path, walked[end], head[1])])
+
     observed = len(reached)
     widest = max(n * d, *(_width(detail) for detail in details))
     batch = max(1, BATCH_NUMBERS // widest)
     delay = PATIENCE if progress is None else 0
-    with tqdm(total=n, unit="token", disable=progress is False, delay=delay) as bar:
+    tangents = n if times_input else n * (d if probes is None else probes)
+    with tqdm(total=tangents, unit="tangent", disable=progress is False, delay=delay) as bar:
+        if probes is None and not times_input and n > 2:
+            path = merged(path, MATRIX_NUMBERS, bar.update)
         if times_input:
             squares = engine.along_input(x, carry, observed, batch, bar.update)
         elif probes is None:
