@@ -227,6 +227,17 @@ def test_directions_that_do_not_fit_are_refused(family: str, options: dict, mess
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("tolerance", [-1e-3, 1.0, float("nan")])
+def test_a_tolerance_is_a_share(tolerance: float) -> None:
+    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+        traced("bert").freedom(tolerance=tolerance)
+
+
+def test_heads_are_whole_numbers() -> None:
+    with pytest.raises(ProsectError, match=r"A head is a whole number, not 0\.5"):
+        traced("bert").nullspace(1, 0.5)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])
 def test_heads_that_do_not_exist_are_refused(layer: int, head: int) -> None:
     with pytest.raises(ProsectError, match="There is no head"):

@@ -324,6 +324,9 @@ def test_unknown_kinds_and_metrics_are_named() -> None:
         trace.identify(candidates="world")
     with pytest.raises(prosect.ProsectError, match="at least 1, not 0"):
         trace.identify(k=0)
+    for options in ({"positions": True}, {"stem": False}):
+        with pytest.raises(prosect.ProsectError, match="positions and stem are of the vocabulary"):
+            trace.identify(**options)
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
