@@ -22,7 +22,7 @@ ROWS = 32
 NUMBERS = 2**18
 """How many numbers a matrix of several rows or heads may take: what a cache holds."""
 SHARE = 1e-5
-"""VᵀV holds singular values squared: it is trusted where they are above this share of the largest."""
+"""VᵀV squares V's singular values: it is trusted where they are above this share of the largest."""
 
 
 def coordinates(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head source d_head"]:
@@ -80,14 +80,10 @@ def _surely_regular(
     """
     if factor.shape[-1] != factor.shape[-2]:
         return torch.zeros(factor.shape[:-2], dtype=torch.bool, device=factor.device)
-    inverse = _inverse(factor, upper)
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse = torch.linalg.solve_triangular(factor, eye, upper=upper)
     sizes = [x.square().sum((-2, -1)).sqrt() for x in (factor, inverse)]
     return share * sizes[0] * sizes[1] < 1
-
-
-def _inverse(factor: Float[Tensor, "*batch d d"], upper: bool) -> Float[Tensor, "*batch d d"]:
-    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    return torch.linalg.solve_triangular(factor, eye, upper=upper)
 
 
 def effective_attention(
@@ -182,14 +178,13 @@ def _independent(
     some = visible.any(0)
     v, seen = t[:, some], visible[:, some]
     gram = (v @ v.transpose(1, 2))[:, None] * (seen[:, :, None] & seen[:, None, :])
-    # a source that the row does not see is put in as independent of the others
     return _factored(gram, seen.expand(len(t), -1, -1), tolerance)[1]
 
 
 def _factored(
     gram: Float[Tensor, "head row k k"], present: Bool[Tensor, "head row k"], tolerance: float
 ) -> tuple[Float[Tensor, "head row k k"], Bool[Tensor, "head row"]]:
-    """The Cholesky factors with ones of that size where nothing is present, and which are good."""
+    """Cholesky factors, and which can be trusted; what is not present counts as independent."""
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
     size = diagonal.sum(-1, keepdim=True) / present.sum(-1, keepdim=True)
     diagonal.add_(~present * size)
