@@ -5,6 +5,10 @@ class ProsectError(ValueError):
     """Something cannot be dissected as asked; the message says what to do instead."""
 
 
+class TextLengthError(ProsectError):
+    """A text has no token of its own, or more tokens than the model has positions."""
+
+
 class UnsupportedModelError(ProsectError):
     """The model's architecture has no anatomy, or the model lacks what was asked of it."""
 

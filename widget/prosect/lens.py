@@ -22,7 +22,7 @@ from transformers import (
 from prosect.anatomy.families import anatomies_of
 from prosect.capture import run
 from prosect.demo.models import named
-from prosect.errors import ProsectError
+from prosect.errors import ProsectError, TextLengthError
 from prosect.tokens import Pieces, Token, read_tokens
 from prosect.trace import Trace
 
@@ -97,6 +97,14 @@ class Lens:
         if target is not None:
             return self._trace_target(self._trace_batch([(text, pair)])[0], target)
         return self._trace_batch([(text, pair)])[0]
+
+    def fits(self, text: str) -> bool:
+        """Whether the text has at least one token and at most as many as the model has positions."""
+        try:
+            self._read(text, None)
+        except TextLengthError:
+            return False
+        return True
 
     def traces(
         self,
@@ -220,10 +228,10 @@ class Lens:
 
     def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
         if all(token.special and token.span is None for token in tokens):
-            raise ProsectError("The text is empty: give at least one word.")
+            raise TextLengthError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
         if over > 0:
-            raise ProsectError(
+            raise TextLengthError(
                 f"The text has {len(tokens)} tokens and {self.name} takes at most {limit}: "
                 f"shorten it by {over} {'token' if over == 1 else 'tokens'} or split it."
             )

@@ -1,0 +1,10 @@
+"""The experiments of Mickus et al. (2022) over many texts, one call each.
+
+Every experiment is a map over shards of the texts and a merge of what they leave: in this process,
+in several, or on a cluster; with a checkpoint it goes on where it was stopped.
+"""
+
+from prosect.corpus.importance import ImportanceResult, importance
+from prosect.corpus.result import About, Result, load
+
+__all__ = ["About", "ImportanceResult", "Result", "importance", "load"]

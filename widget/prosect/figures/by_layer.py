@@ -1,0 +1,118 @@
+"""Lines by layer: a bqplot figure for notebooks and a matplotlib figure for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from bqplot import Axis, LinearScale, Lines
+from bqplot.figure import Figure
+
+from prosect.colours import TERM_COLOURS
+from prosect.optional import needs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as PaperFigure
+
+OTHERS = ("#4e79a7", "#e08214", "#2a9d74", "#8f5fb0", "#9aa0a6", "#b5485d")
+"""The colours of lines that are not terms, in order."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure by layer.
+
+    Attributes
+    ----------
+    name
+        Of a term, which has its own colour, or of anything else.
+    mean
+        [layer], NaN where there is none.
+    spread
+        [layer], drawn as a band of one spread to each side; None for no band.
+    first
+        The layer of the first value: 0 for the embeddings.
+    """
+
+    name: str
+    mean: np.ndarray
+    spread: np.ndarray | None = None
+    first: int = 0
+
+    @property
+    def layers(self) -> np.ndarray:
+        """The layers of the values."""
+        return np.arange(self.first, self.first + len(self.mean))
+
+    @property
+    def label(self) -> str:
+        """For readers."""
+        return self.name.replace("_", "-")
+
+
+def by_layer(lines: Sequence[Line], axis: str, title: str) -> Figure:
+    """Draw lines by layer with bqplot."""
+    scales = {"x": LinearScale(), "y": LinearScale()}
+    marks = [
+        Lines(
+            x=line.layers,
+            y=line.mean,
+            scales=scales,
+            colors=[colour],
+            labels=[line.label],
+            display_legend=True,
+            marker="circle",
+            marker_size=24,
+        )
+        for line, colour in zip(lines, _colours(lines), strict=True)
+    ]
+    ticks = lines[0].layers
+    axes = [
+        Axis(
+            scale=scales["x"],
+            label="layer",
+            tick_values=ticks,
+            tick_format="d",
+            grid_lines="none",
+            label_offset="2.5em",
+        ),
+        Axis(scale=scales["y"], orientation="vertical", label=axis, tick_format=".2"),
+    ]
+    return Figure(marks=marks, axes=axes, title=title, legend_location="top-right")
+
+
+def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> PaperFigure:
+    """Draw lines by layer with matplotlib, a panel for each entry.
+
+    Raises
+    ------
+    ProsectError
+        If matplotlib is not installed.
+    """
+    figures = needs("matplotlib.figure")
+    ticker = needs("matplotlib.ticker")
+    width = max(4.2, 3.4 * len(panels))
+    figure = figures.Figure(figsize=(width + 1.0, 3.2), layout="constrained")
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for place, (title, lines) in zip(row, panels.items(), strict=True):
+        place.axhline(0, color="#888888", linewidth=0.6)
+        for line, colour in zip(lines, _colours(lines), strict=True):
+            place.plot(line.layers, line.mean, ".-", color=colour, label=line.label)
+            if line.spread is not None:
+                low, high = line.mean - line.spread, line.mean + line.spread
+                place.fill_between(line.layers, low, high, color=colour, alpha=0.15, linewidth=0)
+        place.set_title(title, fontsize="medium")
+        place.set_xlabel("layer")
+        place.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        place.spines[["top", "right"]].set_visible(False)
+    row[0].set_ylabel(axis)
+    handles, labels = row[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    return figure
+
+
+def _colours(lines: Sequence[Line]) -> list[str]:
+    others = iter(OTHERS * (1 + len(lines) // len(OTHERS)))
+    return [TERM_COLOURS.get(line.name) or next(others) for line in lines]

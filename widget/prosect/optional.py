@@ -1,0 +1,24 @@
+"""Packages that only some of prosect needs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from prosect.errors import ProsectError
+
+
+def needs(module: str) -> Any:
+    """Import a module of the ``corpus`` extra.
+
+    Raises
+    ------
+    ProsectError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ProsectError(
+            f"This needs {module.partition('.')[0]}: pip install 'prosect[corpus]'."
+        ) from None
