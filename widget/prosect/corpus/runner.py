@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class Task(Protocol[Taken]):
     Whatever it draws at random for an item depends on a seed and on the item, never on its place.
     """
 
-    name: str
+    name: ClassVar[str]
 
     def measure(self, lens: Lens, items: Sequence[Taken]) -> Arrays:
         """What a batch of items leaves."""
