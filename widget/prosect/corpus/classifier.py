@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -51,6 +52,8 @@ class Training:
     standardise
         Give every dimension of a subset's sum mean 0 and variance 1 over the training examples. Not
         done in the paper.
+    device
+        Where heads train, such as "cuda".
 
     Raises
     ------
@@ -67,6 +70,7 @@ class Training:
     dropout: float = 0.1
     batch: int = 256
     standardise: bool = False
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.shape not in get_args(Shape):
@@ -107,8 +111,9 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, chosen: Tensor | slice) -> Examples:
+    def __getitem__(self, chosen: Tensor | np.ndarray | slice) -> Examples:
         """Some of the examples."""
+        chosen = torch.from_numpy(chosen) if isinstance(chosen, np.ndarray) else chosen
         allowed = None if self.allowed is None else self.allowed[chosen]
         return Examples(self.terms[:, chosen], self.labels[chosen], allowed)
 
@@ -277,7 +282,7 @@ def predictions(
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
     how: Training | None = None,
     progress: bool = False,
-) -> Int[Tensor, "seed subset example"]:
+) -> Int[np.ndarray, "seed subset example"]:
     """What heads trained with each of some seeds predict of the test examples.
 
     Parameters and errors as of :func:`train`; ``progress`` shows a bar over the seeds.
@@ -285,7 +290,7 @@ def predictions(
     found = []
     for seed in tqdm(seeds, unit="seed", desc="heads", disable=not progress):
         found.append(train(examples, valid, mix, classes, seed=seed, how=how).predict(test))
-    return torch.stack(found)
+    return torch.stack(found).cpu().numpy()
 
 
 def _train(
