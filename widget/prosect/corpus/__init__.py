@@ -4,7 +4,23 @@ Every experiment is a map over shards of the texts and a merge of what they leav
 in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
+from prosect.corpus import readers
+from prosect.corpus.classifier import Training
 from prosect.corpus.importance import ImportanceResult, importance
+from prosect.corpus.ner import NerResult, ner
 from prosect.corpus.result import About, Result, load
+from prosect.corpus.wsd import WsdResult, wsd
 
-__all__ = ["About", "ImportanceResult", "Result", "importance", "load"]
+__all__ = [
+    "About",
+    "ImportanceResult",
+    "NerResult",
+    "Result",
+    "Training",
+    "WsdResult",
+    "importance",
+    "load",
+    "ner",
+    "readers",
+    "wsd",
+]
