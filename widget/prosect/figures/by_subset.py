@@ -80,7 +80,6 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
                 scales=scales,
                 colors=[colour],
                 default_size=36,
-                names=np.array([]),
                 labels=[one.name],
                 display_legend=True,
             ),
