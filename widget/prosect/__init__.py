@@ -1,6 +1,6 @@
 """prosect dissects Transformer language models: exact parts, linked views, certificates."""
 
-from prosect import figures
+from prosect import corpus, figures
 from prosect._version import __version__
 from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
@@ -33,6 +33,7 @@ __all__ = [
     "Trace",
     "UnsupportedModelError",
     "__version__",
+    "corpus",
     "doctor",
     "figures",
     "learn_identity",
