@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import prosect
 from corpus.sentences import sentences
@@ -101,6 +102,8 @@ def test_figures_show_every_term_and_model(tmp_path: Path) -> None:
     assert [axes.get_title() for axes in figure.axes] == ["small", "other"]
     np.testing.assert_array_equal(figure.axes[1].lines[2].get_ydata(), found.mean["other"][0, 1])
     figure.savefig(tmp_path / "importance.pdf")
+    shown, _ = DisplayFormatter().format(figure)  # as a notebook does
+    assert shown["image/png"].startswith(b"\x89PNG")
     plot = found.plot("norm")
     assert [mark.labels for mark in plot.marks] == [
         ["input"],
