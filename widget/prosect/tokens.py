@@ -22,7 +22,8 @@ class Token:
     Attributes
     ----------
     text
-        The characters of the reader's text that the token covers; a special token's own string.
+        The characters of the reader's text that the token covers; a special token's own string; the
+        label of one that is read in the place of another (``instead``).
     id
         Its index in the vocabulary.
     span
@@ -144,6 +145,13 @@ def read_tokens(
             label = label if label.strip() else token_label(id, tokenizer)
         tokens.append(Token(text, id, span, words[i], special, label))
     return tokens
+
+
+def in_place_of(token: Token, id: int, tokenizer: PreTrainedTokenizerBase) -> Token:
+    """Another token of the vocabulary, read where this one stands in the text."""
+    label = token_label(id, tokenizer)
+    special = id in _special_ids(tokenizer)
+    return Token(label, id, token.span, token.word, special, label)
 
 
 def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
