@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -139,24 +139,18 @@ def test_threads_that_predict_do_not_disturb_those_that_trace() -> None:
     expected = lens.trace(TEXTS[0]).hidden
     other = lens.trace(TEXTS[1])
     best = other.predict(k=1)
-    wrong: list[str] = []
 
     def trace() -> None:
         for _ in range(40):
-            if not torch.equal(lens.trace(TEXTS[0]).hidden, expected):
-                wrong.append("hidden state")
+            assert torch.equal(lens.trace(TEXTS[0]).hidden, expected)
 
-    def predict_() -> None:
+    def predicting() -> None:
         for _ in range(80):
-            if other.predict(k=1) != best:
-                wrong.append("prediction")
+            assert other.predict(k=1) == best
 
-    threads = [threading.Thread(target=work) for work in (trace, predict_)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work) for work in (trace, predicting)]:
+            done.result()
 
 
 def test_the_source_alone_predicts_in_a_decoder() -> None:

@@ -74,9 +74,7 @@ class ImportanceResult(Result):
         wide = table.pivot_table("mean", ["layer", "term"], "model", sort=False)
         reported = pd.DataFrame(paper.IMPORTANCE, columns=list(paper.TERMS)).stack()
         wide[f"{paper.MODEL} (paper)"] = reported.reindex(wide.index)
-        return (
-            wide.unstack("term").swaplevel(axis=1).sort_index(axis=1, level=0, sort_remaining=False)
-        )
+        return wide.unstack("term").swaplevel(axis=1).sort_index(axis=1, level=0, sort_remaining=False)
 
     def plot(self, measure: Measure = "importance") -> BqplotFigure:
         """The means by layer, one line a term, for the first model (bqplot)."""
@@ -139,9 +137,7 @@ def importance(
     """
     listed = read(texts, column)
     task = Shares(special)
-    outcomes = {
-        name: run(task, model, listed, **options) for name, model in models_of(lens).items()
-    }
+    outcomes = {name: run(task, model, listed, **options) for name, model in models_of(lens).items()}
     tokens = {name: Moments.unpacked(o.arrays, "tokens") for name, o in outcomes.items()}
     clusters = {name: Clustered.unpacked(o.arrays, "texts") for name, o in outcomes.items()}
     names = {name: _names(o.arrays) for name, o in outcomes.items()}
