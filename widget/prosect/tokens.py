@@ -210,6 +210,12 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return set(tokenizer.convert_tokens_to_ids(sorted(controls)))  # pyright: ignore
 
 
+def ordinary_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The vocabulary in order, without control tokens and "unknown"."""
+    apart = {*_special_ids(tokenizer), tokenizer.unk_token_id}
+    return sorted(id for id in tokenizer.get_vocab().values() if id not in apart)
+
+
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
     """The span without white space at its ends (byte-level tokens carry the space before them)."""
     piece = text[start:end]
