@@ -4,7 +4,20 @@ Every experiment is a map over shards of the texts and a merge of what they leav
 in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
+from prosect.corpus.classifier import Training
 from prosect.corpus.importance import ImportanceResult, importance
+from prosect.corpus.masking import Masking
+from prosect.corpus.mlm import MlmResult, mlm
 from prosect.corpus.result import About, Result, load
 
-__all__ = ["About", "ImportanceResult", "Result", "importance", "load"]
+__all__ = [
+    "About",
+    "ImportanceResult",
+    "Masking",
+    "MlmResult",
+    "Result",
+    "Training",
+    "importance",
+    "load",
+    "mlm",
+]
