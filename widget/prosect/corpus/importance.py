@@ -67,14 +67,16 @@ class ImportanceResult(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def compare(self) -> pd.DataFrame:
-        """Importance by layer and term beside the paper's, which are of bert-base-uncased."""
+        """Importance by layer (rows), for each term ours beside the paper's of bert-base-uncased."""
         import pandas as pd
 
-        table = self.to_frame().query("measure == 'importance'")
-        wide = table.pivot_table("mean", ["layer", "term"], "model", sort=False)
-        reported = pd.DataFrame(paper.IMPORTANCE, columns=list(paper.TERMS)).stack()
-        wide[f"{paper.MODEL} (paper)"] = reported.reindex(wide.index)
-        return wide.unstack("term").swaplevel(axis=1).sort_index(axis=1, level=0, sort_remaining=False)
+        reported = paper.IMPORTANCE.T
+        columns = {}
+        for t, term in enumerate(paper.TERMS):
+            for model, terms in self.terms.items():
+                columns[term, model] = pd.Series(self.mean[model][0, terms.index(term)])
+            columns[term, f"{paper.MODEL} (paper)"] = pd.Series(reported[t])
+        return pd.DataFrame(columns).rename_axis("layer")
 
     def plot(self, measure: Measure = "importance") -> BqplotFigure:
         """The means by layer, one line a term, for the first model (bqplot)."""
@@ -137,7 +139,9 @@ def importance(
     """
     listed = read(texts, column)
     task = Shares(special)
-    outcomes = {name: run(task, model, listed, **options) for name, model in models_of(lens).items()}
+    outcomes = {
+        name: run(task, model, listed, **options) for name, model in models_of(lens).items()
+    }
     tokens = {name: Moments.unpacked(o.arrays, "tokens") for name, o in outcomes.items()}
     clusters = {name: Clustered.unpacked(o.arrays, "texts") for name, o in outcomes.items()}
     names = {name: _names(o.arrays) for name, o in outcomes.items()}
@@ -182,8 +186,6 @@ class Shares:
 
     def merge(self, first: Arrays, second: Arrays) -> Arrays:
         """The moments of two stretches of texts."""
-        tokens, texts = (
-            kind.unpacked(first, name).merge(kind.unpacked(second, name)).packed(name)
-            for kind, name in ((Moments, "tokens"), (Clustered, "texts"))
-        )
-        return {**tokens, **texts, "names": first["names"]}
+        tokens = Moments.unpacked(first, "tokens").merge(Moments.unpacked(second, "tokens"))
+        texts = Clustered.unpacked(first, "texts").merge(Clustered.unpacked(second, "texts"))
+        return {**tokens.packed("tokens"), **texts.packed("texts"), "names": first["names"]}

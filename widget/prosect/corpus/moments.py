@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Moments:
     def packed(self, name: str) -> Arrays:
         """As arrays whose names begin with ``name``."""
         return {
-            f"{name}/count": np.float64(self.count),
+            f"{name}/count": np.asarray(self.count),
             f"{name}/mean": self.mean,
             f"{name}/squares": self.squares,
         }
@@ -89,26 +89,26 @@ class Clustered:
         The sum of (n − mean n)².
     """
 
-    texts: float
-    count: float
+    texts: np.ndarray
+    count: np.ndarray
     total: np.ndarray
     squares: np.ndarray
     products: np.ndarray
-    counts: float
+    counts: np.ndarray
 
     @classmethod
     def of(cls, totals: np.ndarray, counts: np.ndarray) -> Clustered:
         """Of each text's sums [text, ...] and numbers of tokens [text]."""
         totals, counts = totals.astype(np.float64), counts.astype(np.float64)
-        total, count = totals.mean(0), counts.mean()
+        total, count = totals.mean(0), counts.mean(0)
         away, apart = totals - total, counts - count
         return cls(
-            float(len(counts)),
-            float(count),
+            np.asarray(float(len(counts))),
+            np.asarray(count),
             total,
             np.square(away).sum(0),
             np.tensordot(apart, away, 1),
-            float(np.square(apart).sum()),
+            np.asarray(np.square(apart).sum()),
         )
 
     def merge(self, other: Clustered) -> Clustered:
@@ -116,14 +116,15 @@ class Clustered:
         texts = self.texts + other.texts
         weight = self.texts * other.texts / texts
         gap, step = other.total - self.total, other.count - self.count
-        return Clustered(
+        merged = (
             texts,
             self.count + step * (other.texts / texts),
             self.total + gap * (other.texts / texts),
             self.squares + other.squares + np.square(gap) * weight,
             self.products + other.products + gap * step * weight,
-            self.counts + other.counts + step**2 * weight,
+            self.counts + other.counts + np.square(step) * weight,
         )
+        return Clustered(*map(np.asarray, merged))
 
     @property
     def mean(self) -> np.ndarray:
@@ -136,20 +137,14 @@ class Clustered:
         ratio = self.mean
         left = self.squares - 2 * ratio * self.products + np.square(ratio) * self.counts
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.float64(self.texts) / (self.texts - 1)
+            share = self.texts / (self.texts - 1)
             return np.sqrt(left.clip(0) * share) / (self.texts * self.count)
 
     def packed(self, name: str) -> Arrays:
         """As arrays whose names begin with ``name``."""
-        return {
-            f"{name}/{field}": np.asarray(getattr(self, field), np.float64) for field in _CLUSTERED
-        }
+        return {f"{name}/{f.name}": getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def unpacked(cls, arrays: Arrays, name: str) -> Clustered:
         """The reverse of :meth:`packed`."""
-        found = [arrays[f"{name}/{field}"] for field in _CLUSTERED]
-        return cls(*(float(x) if x.ndim == 0 else x for x in found))
-
-
-_CLUSTERED = ("texts", "count", "total", "squares", "products", "counts")
+        return cls(*(arrays[f"{name}/{f.name}"] for f in fields(cls)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -81,8 +82,10 @@ def fingerprint(lens: Lens) -> str:
             found.update(flat.view(torch.uint8).numpy().data)
     tokenizer = lens.tokenizer
     if tokenizer.is_fast:
-        rules = json.loads(tokenizer.backend_tokenizer.to_str())
-        rules.pop("truncation", None), rules.pop("padding", None)  # change with every call
+        backend: Any = tokenizer.backend_tokenizer
+        rules = json.loads(backend.to_str())
+        for name in ("truncation", "padding"):  # change with every call
+            rules.pop(name, None)
         found.update(json.dumps(rules, sort_keys=True).encode())
     else:
         found.update(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 
 Item = TypeVar("Item")
+Taken = TypeVar("Taken", contravariant=True)
 AHEAD = 64
 """How many shards wait at an executor at most; the others stay where they are."""
 VERSIONS = {
@@ -65,15 +66,15 @@ class Options(TypedDict, total=False):
     progress: bool
 
 
-class Task(Protocol[Item]):
+class Task(Protocol[Taken]):
     """An analysis: a frozen dataclass whose fields are its settings, plain data or arrays.
 
     Whatever it draws at random for an item depends on a seed and on the item, never on its place.
     """
 
-    name: str
+    name: ClassVar[str]
 
-    def measure(self, lens: Lens, items: Sequence[Item]) -> Arrays:
+    def measure(self, lens: Lens, items: Sequence[Taken]) -> Arrays:
         """What a batch of items leaves."""
         ...
 
@@ -258,7 +259,7 @@ def measured(
         except ProsectError as error:
             last = first + len(items) - 1
             raise type(error)(f"In texts {first} to {last}: {error}") from error
-        merged.add({**arrays, _ITEMS: np.int64(len(fitting))})
+        merged.add({**arrays, _ITEMS: np.array(len(fitting))})
         tick(len(items))
     found = merged.all()
     assert found is not None
@@ -347,7 +348,8 @@ def _bar(task: Task[Any], shards: Sequence[Shard[Any]], progress: bool) -> Any:
 
 def _resume(bar: Any, shard: Shard[Any]) -> None:
     """Count what was finished before as done, but not in the rate and the time left."""
-    bar.initial += len(shard.items)
+    if not bar.disable:
+        bar.initial += len(shard.items)
     bar.update(len(shard.items))
 
 

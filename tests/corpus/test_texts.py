@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import prosect
+from prosect.corpus.texts import read
+
+
+class Dataset:
+    """As much of a dataset of the datasets library as is read: columns by name."""
+
+    column_names = ["text", "label"]
+
+    def __getitem__(self, column: str) -> list[str]:
+        assert column == "text"
+        return ["one", "", "two"]
+
+
+def test_texts_come_from_iterables_files_and_datasets(tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("one\n\n  \ntwo\n", encoding="utf-8")
+    for source in (["one", " ", "two"], (t for t in ("one", "two")), file, Dataset()):
+        assert read(source) == ["one", "two"]
+
+
+def test_what_is_not_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"list of them, or a file .* pathlib\.Path"):
+        read("europarl.en")
+    with pytest.raises(TypeError, match="Text 1 must be a string, not int"):
+        read(["one", 2])
+    with pytest.raises(prosect.ProsectError, match="give at least one"):
+        read(["", " "])
+    with pytest.raises(prosect.ProsectError, match=r"Cannot read texts from .*missing"):
+        read(tmp_path / "missing")
+    with pytest.raises(prosect.ProsectError, match="no column 'sentence': name one of text, label"):
+        read(Dataset(), "sentence")
+    splits = Dataset()
+    splits.column_names = {"train": ["text"], "test": ["text"]}  # type: ignore[assignment]
+    with pytest.raises(prosect.ProsectError, match="splits train, test: give one"):
+        read(splits)
