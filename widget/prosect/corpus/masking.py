@@ -43,7 +43,7 @@ class Masking:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ProsectError(f"share must be above 0 and at most 1, not {self.share}.")
-        if min(self.masked, self.random) < 0 or self.masked + self.random > 1:
+        if not (self.masked >= 0 and self.random >= 0 and self.masked + self.random <= 1 + 1e-9):
             raise ProsectError(
                 "masked and random are shares of the chosen tokens, of 0 or more and at most 1 "
                 f"together, not {self.masked} and {self.random}."

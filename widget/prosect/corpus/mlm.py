@@ -238,7 +238,7 @@ def mlm(
             "classes": len(np.unique(known)),
             "test targets of no class": int((~np.isin(targets[test], known)).sum()),
         }
-    settings = {"heads": wanted, "masking": asdict(masking), "training": asdict(training)}
+    settings = {"heads": list(wanted), "masking": asdict(masking), "training": asdict(training)}
     about = About.of({name: outcome}, counts, settings, tuple(seeds) if "learned" in wanted else ())
     runs = {judged: score.accuracy for judged, score in scores.items()}
     return MlmResult(
