@@ -182,7 +182,7 @@ def test_a_learned_head_finds_what_its_terms_say_and_no_more(
             "causal": np.bool_(False),
         }
 
-    monkeypatch.setattr(corpus.mlm.__globals__["Extract"], "measure", told)
+    monkeypatch.setattr(Extract, "measure", told)
     texts = [f"the river {number}" for number in range(600)]
     training = Training(shape="linear", epochs=20, batch=32, rate=0.01)
     found = mlm(random_lens("bert"), texts, heads=["learned"], training=training)
