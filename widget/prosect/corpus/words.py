@@ -1,0 +1,185 @@
+"""The terms of words: what the experiments on annotated sentences learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import ClassVar, TypeVar, cast
+
+import numpy as np
+import torch
+from typing_extensions import Unpack
+
+from prosect.anatomy.vocabulary import TERMS, Term
+from prosect.corpus.moments import Arrays
+from prosect.corpus.opening import Models, models_of
+from prosect.corpus.readers import Sentence
+from prosect.corpus.runner import Options, Outcome, concatenate, run
+from prosect.errors import ProsectError
+from prosect.lens import Lens
+
+Kind = TypeVar("Kind", bound=Sentence)
+Place = tuple[int, int]
+"""The number of a sentence and of a word in it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A text and the words that are wanted of it.
+
+    Attributes
+    ----------
+    number
+        Of the sentence.
+    text
+        What the model reads.
+    words
+        The numbers of the words.
+    spans
+        Where in the text each of them is.
+    """
+
+    number: int
+    text: str
+    words: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class WordTerms:
+    """The terms of words at one hidden state: of each word, the sum over its tokens.
+
+    A token belongs to every word that it shares a character with. A word that no token covers
+    leaves nothing.
+
+    Attributes
+    ----------
+    state
+        Which hidden state; negative counts from the last.
+    """
+
+    state: int
+
+    name: ClassVar[str] = "words"
+
+    def measure(self, lens: Lens, items: Sequence[Wanted]) -> Arrays:
+        """The terms [word, term, d] of the words of a batch, and their places [word, 2]."""
+        found, places = [], []
+        texts = [item.text for item in items]
+        for item, trace in zip(items, lens.traces(texts, batch_size=len(items)), strict=True):
+            terms = trace.terms().values
+            if not -terms.shape[1] <= self.state < terms.shape[1]:
+                raise ProsectError(
+                    f"There is no hidden state {self.state}: {lens.name} has them from 0, which "
+                    f"enters the first layer, to {terms.shape[1] - 1}."
+                )
+            spans = [token.span or (0, 0) for token in trace.tokens]
+            owned = torch.tensor(
+                [[a < end and start < b for a, b in spans] for start, end in item.spans]
+            )
+            sums = torch.einsum("wn,tnd->wtd", owned.to(terms), terms[:, self.state])
+            covered = owned.any(1)
+            found.append(sums[covered.to(sums.device)].cpu().numpy())
+            places += [
+                (item.number, w) for w, there in zip(item.words, covered, strict=True) if there
+            ]
+        return {"terms": np.concatenate(found), "places": np.array(places).reshape(-1, 2)}
+
+    def merge(self, first: Arrays, second: Arrays) -> Arrays:
+        """Those of two stretches of sentences."""
+        return concatenate(first, second)
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """Words that every one of the models has read, and their terms.
+
+    Attributes
+    ----------
+    places
+        Of each word, in order.
+    terms
+        By model, [term, word, d].
+    names
+        By model, what the terms are.
+    outcomes
+        By model, of the run.
+    sentences
+        The numbers of the sentences that fit every model.
+    missing
+        How many of the wanted words of these sentences some model has no token for.
+    """
+
+    places: list[Place]
+    terms: dict[str, torch.Tensor]
+    names: dict[str, tuple[Term, ...]]
+    outcomes: dict[str, Outcome]
+    sentences: list[int]
+    missing: int
+
+
+def words_of(
+    models: Models, items: Sequence[Wanted], state: int, **options: Unpack[Options]
+) -> Words:
+    """The terms of the wanted words in each of the models.
+
+    Raises
+    ------
+    ProsectError
+        If there is no such hidden state, or no text fits a model.
+    """
+    named = models_of(models)
+    outcomes = {
+        name: run(WordTerms(state), model, items, attrgetter("text"), **options)
+        for name, model in named.items()
+    }
+    found = {
+        name: [cast(Place, tuple(place)) for place in outcome.arrays["places"].tolist()]
+        for name, outcome in outcomes.items()
+    }
+    common = set.intersection(*map(set, found.values()))
+    read = set.intersection(*({n for n, _ in places} for places in found.values()))
+    terms = {}
+    for name, places in found.items():
+        kept = [i for i, place in enumerate(places) if place in common]
+        values = torch.from_numpy(outcomes[name].arrays["terms"])
+        terms[name] = values[kept].transpose(0, 1).contiguous()
+    wanted = [(item.number, word) for item in items for word in item.words]
+    names = {
+        name: cast("tuple[Term, ...]", (*TERMS, "source")[: len(terms[name])]) for name in terms
+    }
+    return Words(
+        places=[place for place in wanted if place in common],
+        terms=terms,
+        names=names,
+        outcomes=outcomes,
+        sentences=sorted(read),
+        missing=sum(n in read for n, _ in wanted) - len(common),
+    )
+
+
+def listed(sentences: Iterable[Kind], kind: type[Kind]) -> list[Kind]:
+    """The sentences, all of that kind.
+
+    Raises
+    ------
+    TypeError
+        If they are of another.
+    ProsectError
+        If there is none.
+    """
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise TypeError(
+            f"Give sentences as prosect.corpus.readers reads them, not {type(sentences).__name__}."
+        )
+    found = list(sentences)
+    for number, sentence in enumerate(found):
+        if not isinstance(sentence, kind):
+            raise TypeError(
+                f"Sentence {number} must be a {kind.__name__}, as prosect.corpus.readers makes "
+                f"them, not {type(sentence).__name__}."
+            )
+    if not found:
+        raise ProsectError("There are no sentences: give at least ten.")
+    return found
