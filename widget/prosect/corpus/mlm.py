@@ -7,6 +7,7 @@ them; and with a linear head that is learned for each subset.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -19,148 +20,153 @@ from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus import paper
+from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
 from prosect.corpus.classifier import Examples, Training, predictions
 from prosect.corpus.masking import Chooser, Masking, content
-from prosect.corpus.moments import Arrays, Clustered
-from prosect.corpus.opening import models_of
-from prosect.corpus.result import About, Result
+from prosect.corpus.moments import Arrays
+from prosect.corpus.opening import Models, models_of
+from prosect.corpus.result import About
 from prosect.corpus.runner import Options, concatenate, run
+from prosect.corpus.scores import agreement, micro_f1, numbered, standard_error
 from prosect.corpus.subsets import chosen_subsets, indicator, label_of
 from prosect.corpus.texts import Texts, read
 from prosect.errors import ProsectError, UnsupportedModelError
-from prosect.figures.by_subset import Bars, by_subset, by_subset_for_papers
+from prosect.figures.by_subset import Level, Points
 from prosect.lens import Lens
+from prosect.optional import needs
 from prosect.predict import logits_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from bqplot.figure import Figure as BqplotFigure
-    from matplotlib.figure import Figure
 
 Head = Literal["default", "learned"]
 HEADS: tuple[Head, ...] = get_args(Head)
-TRAINING = Training(shape="linear", epochs=20, patience=3, batch=64)
-"""How a head is learned, unless it is said."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MlmResult(Result):
-    """How many tokens are predicted right from each subset of the terms.
+class MlmResult(BySubset):
+    """How many tokens are predicted right from the sum of some terms, as accuracies.
 
-    Figures are by what was judged: "default", the model's own head on all targets; "default_test",
-    the same on those of the test texts; "learned", heads learned for each subset, on the test
-    texts. What was not asked for is not there.
+    Everything is by model; what was not asked for is empty.
 
     Attributes
     ----------
     objective
         "masked token" or "next token".
-    subsets
-        Their labels, such as "i+h", and "all".
-    accuracy
-        [subset] by what was judged; the mean over seeds for learned heads.
-    error
-        [subset] by what was judged: the standard error of the accuracy, with texts as the
+    default, default_error
+        [subset], of the model's own head on all targets, and the standard error, with texts as the
         independent draws.
-    by_seed
-        [seed, subset], the accuracy of the learned heads of each seed; no seeds without them.
-    baseline
-        By what was judged: the share of the most frequent target; on the test texts, of the one that
-        is the most frequent in the training texts.
-    agreement
-        [subset, subset] by what was judged: the share of targets for which two subsets predict the
-        same token, right or wrong; the mean over seeds for learned heads.
+    default_test, default_test_error
+        The same on the targets of the test texts, on which learned heads are judged.
+    learned
+        [seed, subset], of the learned heads on the test texts.
+    learned_error
+        [subset], the standard error of the mean over seeds, with texts as the independent draws.
+    most_frequent
+        Of the most frequent target of the training texts, on the test texts; where no head is
+        learned, of the most frequent of all on all.
+    default_agreement, learned_agreement
+        [subset, subset], the share of targets for which two subsets predict the same token, right
+        or wrong; of learned heads, the mean over pairs of seeds
+        (:func:`~prosect.corpus.scores.agreement`).
     """
 
-    objective: str
-    subsets: list[str]
-    accuracy: dict[str, np.ndarray]
-    error: dict[str, np.ndarray]
-    by_seed: np.ndarray
-    baseline: dict[str, float]
-    agreement: dict[str, np.ndarray]
+    objective: dict[str, str]
+    default: dict[str, np.ndarray]
+    default_error: dict[str, np.ndarray]
+    default_test: dict[str, np.ndarray]
+    default_test_error: dict[str, np.ndarray]
+    learned: dict[str, np.ndarray]
+    learned_error: dict[str, np.ndarray]
+    most_frequent: dict[str, float]
+    default_agreement: dict[str, np.ndarray]
+    learned_agreement: dict[str, np.ndarray]
 
-    @property
-    def spread(self) -> np.ndarray:
-        """[subset], the standard deviation over seeds of the learned heads' accuracy."""
-        seeds = len(self.by_seed)
-        return self.by_seed.std(0, ddof=1) if seeds > 1 else np.full(len(self.subsets), np.nan)
+    _axis: ClassVar[str] = "accuracy"
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a subset and one for the most frequent token; accuracies with their errors.
+        """A row for each model and subset, with the baseline beside each.
 
-        The columns of learned heads are their mean, the spread over seeds, and the standard error.
+        ``learned`` is the mean over seeds, ``learned_spread`` the standard deviation (NaN for a
+        single seed); the errors are standard errors.
         """
-        import pandas as pd
+        pandas = needs("pandas")
+        frames = []
+        for model, labels in self.subsets.items():
+            columns: dict[str, Any] = {"model": model, "subset": labels}
+            for name in ("default", "default_error", "default_test", "default_test_error"):
+                if model in (values := getattr(self, name)):
+                    columns[name] = values[model]
+            if model in self.learned:
+                columns["learned"] = self.learned[model].mean(0)
+                columns["learned_spread"] = spread(self.learned[model])
+                columns["learned_error"] = self.learned_error[model]
+            columns["most_frequent_token"] = self.most_frequent[model]
+            frames.append(pandas.DataFrame(columns))
+        return pandas.concat(frames, ignore_index=True)
 
-        columns: dict[str, list[float]] = {}
-        for judged, accuracy in self.accuracy.items():
-            columns[judged] = [*accuracy, self.baseline[judged]]
-            if judged == "learned":
-                columns["learned_spread"] = [*self.spread, np.nan]
-            columns[f"{judged}_error"] = [*self.error[judged], np.nan]
-        return pd.DataFrame(columns, index=pd.Index([*self.subsets, MOST_FREQUENT], name="terms"))
+    def agreement(self, model: str | None = None) -> pd.DataFrame:
+        """Of one model: its own head in the upper triangle, learned heads in the lower.
+
+        Where there is only one of the two, in both.
+        """
+        name = self._named(model)
+        own, learned = self.default_agreement.get(name), self.learned_agreement.get(name)
+        upper, lower = own if own is not None else learned, learned if learned is not None else own
+        assert upper is not None
+        assert lower is not None
+        return triangles(upper, lower, self.subsets[name])
 
     def compare(self) -> pd.DataFrame:
-        """Accuracy × 100 by subset and head beside the paper's, which are of bert-base-uncased."""
-        import pandas as pd
+        """Accuracies by head beside the paper's (bert-base-uncased), as a reader's slides give them.
 
-        heads = [head for head in HEADS if head in self.accuracy]
-        columns = {
-            (head, whose): values
-            for head in heads
-            for whose, values in (
-                ("here", 100 * self.accuracy[head]),
-                (f"{paper.MODEL} (paper)", self._reported(head)),
-            )
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.subsets, name="terms"))
-
-    def _reported(self, head: Head) -> list[float]:
-        return [paper.MLM[head].get(subset, np.nan) for subset in self.subsets]
-
-    def plot(self) -> BqplotFigure:
-        """Accuracy by subset, a bar a head (bqplot)."""
-        return by_subset(self.subsets, self._bars(), AXIS, self._title())
-
-    def figure(self) -> Figure:
-        """Accuracy by subset, a bar a head (matplotlib).
-
-        Error bars are the standard error; dots are the seeds of learned heads; the dashed lines are
-        the most frequent token's share.
+        They have those of f alone; and that with learned heads f is better than h.
         """
-        return by_subset_for_papers(self.subsets, self._bars(), AXIS, self._title())
+        labels, runs, reported = {}, {}, {}
+        own = {model: accuracy[None] for model, accuracy in self.default.items()}
+        for head, found in (("default", own), ("learned", self.learned)):
+            for model, accuracy in found.items():
+                name = f"{model}, {head} head"
+                labels[name], runs[name] = self.subsets[model], accuracy
+                reported[f"{paper.MODEL} (paper), {head} head"] = paper.MLM[head]
+        return beside_the_paper(labels, runs, reported)
 
-    def _title(self) -> str:
-        return f"{next(iter(self.about.models))}: {self.objective}"
+    def _points(self, model: str) -> list[Points]:
+        labels, points = self.subsets[model], []
+        if model in self.default:
+            name = "the model's own head (± standard error)"
+            points.append(Points(name, labels, self.default[model], self.default_error[model]))
+        if model in self.learned:
+            runs = self.learned[model]
+            name = "learned heads (± spread over seeds)"
+            points.append(Points(name, labels, runs.mean(0), spread(runs)))
+        return points
 
-    def _bars(self) -> list[Bars]:
+    @property
+    def _levels(self) -> list[Level]:
+        several = len(self.most_frequent) > 1
         return [
-            Bars(
-                name=f"{head} head",
-                mean=self.accuracy[head],
-                error=self.error[head],
-                runs=self.by_seed if head == "learned" else None,
-                baseline=self.baseline[head],
-            )
-            for head in HEADS
-            if head in self.accuracy
+            Level(f"most frequent token{f', {model}' if several else ''}", value)
+            for model, value in self.most_frequent.items()
         ]
 
-
-MOST_FREQUENT = "most frequent"
-AXIS = "tokens predicted right"
+    def _sides(self, model: str | None) -> str:
+        name = self._named(model)
+        if name in self.default and name in self.learned:
+            return f"{name}: agreement, own head above, learned heads below the diagonal"
+        return f"{name}: agreement, {'own head' if name in self.default else 'learned heads'}"
 
 
 def mlm(
-    lens: Lens | str,
+    lens: Models,
     texts: Texts | Any,
     *,
     heads: Iterable[Head] = HEADS,
-    subsets: Iterable[str] | None = None,
+    subsets: Sequence[str] | None = None,
     masking: Masking | None = None,
-    training: Training = TRAINING,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    seeds: int | Sequence[int] = 5,
+    split: int = 0,
+    training: Training | None = None,
     column: str = "text",
     **options: Unpack[Options],
 ) -> MlmResult:
@@ -168,201 +174,225 @@ def mlm(
 
     In masked models 15 % of a text's tokens are chosen and hidden, and each is predicted from its
     own state; in causal models nothing is hidden, and as many tokens are predicted from the state
-    before them. Special and unknown tokens are never predicted.
+    before them. Special tokens, and those that are unknown to the tokenizer, are never predicted.
 
     The model's own head is used as the model uses it. A learned head is one linear layer from the
     sum of a subset's terms to the tokens that occur as targets in the training texts: a target that
-    does not counts as an error. Texts are split 80/10/10 into training, validation (when to stop)
-    and test, by content, so that the same text is never in two; by the seed of the masking.
+    does not counts as an error, and ``about.tokens`` counts them. Texts are split 80/10/10 into
+    training, validation (when to stop) and test; the same text is never in two of them.
 
     Parameters
     ----------
     lens
-        A model, or a name for ``prosect.load``.
+        A model or several: lenses, or names for ``prosect.load``. Models with one tokenizer are
+        judged on the same targets.
     texts
         An iterable of strings, the path of a file with a text a line, or a dataset.
     heads
-        "default", the model's own; "learned". Both by default; a model without an output head has
-        only the second.
+        "default", the model's own, and "learned"; both by default. A model without an output head
+        has only the second.
     subsets
-        Labels such as "h", "f+c" and "all"; all 15 by default.
+        The labels of some subsets, such as ["h", "i+f", "all"]; all 15 by default.
     masking
         How tokens are chosen and hidden; 15 %, of which 80 % are masked and 10 % random, by default.
-    training
-        How heads are learned.
     seeds
-        Of the learned heads, one run each.
+        Of the learned heads, or how many.
+    split
+        The seed of the split.
+    training
+        How heads are learned; one linear layer, at most 20 epochs, by default.
     column
         The column of a dataset that has the texts.
     **options
         How to run it: see :class:`~prosect.corpus.runner.Options`. A checkpoint keeps what the
-        model made of the texts: learning other heads from it is quick.
+        model made of the texts, so that other heads can be learned from it without another pass.
 
     Raises
     ------
     UnsupportedModelError
-        If the model has no head that predicts tokens and one is asked for, or its tokenizer no mask.
+        If a model has no head that predicts tokens and one is asked for, or its tokenizer no mask.
     ProsectError
-        If there is no text, none fits the model, there are too few to learn from, or an argument is
-        not one of those.
+        If there is no text, none fits a model, there are too few to learn from, or an argument is
+        out of range.
     ReconstructionError
         If the terms of a text do not add up to what the model computed.
     """
-    ((name, model),) = _one(models_of(lens)).items()
-    listed = read(texts, column)
-    wanted = _heads(heads, seeds)
-    chosen = chosen_subsets(subsets, TERMS)
+    wanted, chosen = _heads(heads), chosen_subsets(subsets, TERMS)
     labels = tuple(label_of(subset, TERMS) for subset in chosen)
-    masking = masking or Masking()
-    outcome = run(Extract(masking, wanted, labels), model, listed, **options)
+    numbers, how = numbered(seeds), training or Training(shape="linear", epochs=20, batch=64)
+    masking, listed = masking or Masking(), read(texts, column)
+    task = Extract(masking, wanted, labels)
+    outcomes = {
+        name: run(task, model, listed, **options) for name, model in models_of(lens).items()
+    }
     started = time.perf_counter()
-    arrays = outcome.arrays
-    texts_of, targets = arrays["texts"], arrays["targets"]
-    if not len(targets):
-        raise ProsectError("No text has a token to predict: give texts of two words or more.")
-    scores = {}
-    counts = {"targets": len(targets)}
-    if "default" in wanted:
-        scores["default"] = Scores.of(arrays["default"][None], targets, texts_of, targets)
-    if "learned" in wanted:
-        part = split(texts_of, masking.seed)
-        known, test = targets[part == TRAIN], part == TEST
-        judged = targets[test], texts_of[test], known
-        if "default" in wanted:
-            scores["default_test"] = Scores.of(arrays["default"][None, test], *judged)
+    found = {name: Targets.of(outcome.arrays) for name, outcome in outcomes.items()}
+    counts, frequent = Counter(), {}
+    default, tested, learned = {}, {}, {}
+    parts = parted(np.concatenate([one.texts for one in found.values()]), split)
+    for name, one in found.items():
+        of = f" of {name}" if len(found) > 1 else ""
+        counts[f"targets{of}"] = len(one)
+        if one.default is not None:
+            default[name] = one.scores(one.default[None])
+        if "learned" not in wanted:
+            frequent[name] = one.share_of(one)
+            continue
+        train, valid, test = (one[np.isin(one.texts, texts)] for texts in parts)
+        if not (len(train) and len(valid) and len(test)):
+            raise ProsectError(
+                f"{len(train)} training, {len(valid)} validation and {len(test)} test targets: give "
+                "more texts, at least one for each, or ask for heads=['default'] alone."
+            )
+        frequent[name] = test.share_of(train)
+        if test.default is not None:
+            tested[name] = test.scores(test.default[None])
         mix, bar = indicator(chosen, TERMS), options.get("progress", True)
-        found = learned(arrays["terms"], targets, part, mix, training, seeds, bar)
-        scores["learned"] = Scores.of(found, *judged)
-        counts |= {
-            "test targets": int(test.sum()),
-            "classes": len(np.unique(known)),
-            "test targets of no class": int((~np.isin(targets[test], known)).sum()),
-        }
-    settings = {"heads": list(wanted), "masking": asdict(masking), "training": asdict(training)}
-    about = About.of({name: outcome}, counts, settings, tuple(seeds) if "learned" in wanted else ())
-    runs = {judged: score.accuracy for judged, score in scores.items()}
+        learned[name] = test.scores(learn(train, valid, test, mix, numbers, how, bar))
+        counts[f"test targets{of}"] = len(test)
+        counts[f"test targets of no class{of}"] = int((~np.isin(test.ids, train.ids)).sum())
+        counts[f"classes{of}"] = len(np.unique(train.ids))
+    asked = {"heads": list(wanted), "masking": asdict(masking), "split": split}
+    used = numbers if "learned" in wanted else ()
+    about = About.of(outcomes, counts, {**asked, "training": asdict(how)}, used)
     return MlmResult(
         replace(about, seconds=about.seconds + time.perf_counter() - started),
-        objective="next token" if arrays["causal"] else "masked token",
-        subsets=list(labels),
-        accuracy={judged: accuracy.mean(0) for judged, accuracy in runs.items()},
-        error={judged: score.error for judged, score in scores.items()},
-        by_seed=runs.get("learned", np.zeros((0, len(labels)))),
-        baseline={judged: score.baseline for judged, score in scores.items()},
-        agreement={judged: score.agreement for judged, score in scores.items()},
+        {name: list(labels) for name in found},
+        objective={
+            name: "next token" if one.causal else "masked token" for name, one in found.items()
+        },
+        default={name: scores.accuracy[0] for name, scores in default.items()},
+        default_error={name: scores.error for name, scores in default.items()},
+        default_test={name: scores.accuracy[0] for name, scores in tested.items()},
+        default_test_error={name: scores.error for name, scores in tested.items()},
+        learned={name: scores.accuracy for name, scores in learned.items()},
+        learned_error={name: scores.error for name, scores in learned.items()},
+        most_frequent=frequent,
+        default_agreement={name: scores.agreement for name, scores in default.items()},
+        learned_agreement={name: scores.agreement for name, scores in learned.items()},
     )
 
 
-def _one(models: dict[str, Lens | str]) -> dict[str, Lens | str]:
-    if len(models) > 1:
-        raise ProsectError(f"mlm takes one model, not {len(models)}: call it once for each.")
-    return models
-
-
-def _heads(heads: Iterable[Head], seeds: Sequence[int]) -> tuple[Head, ...]:
+def _heads(heads: Iterable[Head]) -> tuple[Head, ...]:
     listed = [heads] if isinstance(heads, str) else list(heads)
     unknown = [head for head in listed if head not in HEADS]
     if unknown or not listed:
         named = f"no head {unknown[0]!r}" if unknown else "no head to predict with"
         raise ProsectError(f"There is {named}: choose from {', '.join(HEADS)}.")
-    if "learned" in listed and not len(seeds):
-        raise ProsectError("There are no seeds: give at least one, or leave out learned heads.")
     return tuple(head for head in HEADS if head in listed)
-
-
-TRAIN, VALID, TEST = range(3)
-
-
-def split(texts: np.ndarray, seed: int) -> np.ndarray:
-    """The part of each target, 80/10/10 by text: TRAIN, VALID or TEST.
-
-    Parameters
-    ----------
-    texts
-        [target], a number for the content of the text that each is of.
-    seed
-        Of the split, which depends on nothing else.
-
-    Raises
-    ------
-    ProsectError
-        If there are fewer than three different texts.
-    """
-    different, number = np.unique(texts, return_inverse=True)
-    if len(different) < 3:
-        raise ProsectError(
-            f"Heads cannot be learned from {len(different)} different texts, which are split into "
-            "training, validation and test: give more, or ask for heads=['default'] alone."
-        )
-    held = max(1, round(len(different) / 10))
-    order = np.random.default_rng(content(f"split {seed}")).permutation(len(different))
-    part = np.full(len(different), TRAIN)
-    part[order[:held]] = TEST
-    part[order[held : 2 * held]] = VALID
-    return part[number]
-
-
-def learned(
-    terms: Float[np.ndarray, "target term d"],
-    targets: Int[np.ndarray, "target"],
-    part: Int[np.ndarray, "target"],
-    mix: Float[Tensor, "subset term"],
-    training: Training,
-    seeds: Sequence[int],
-    progress: bool,
-) -> Int[np.ndarray, "seed test subset"]:
-    """The tokens that heads learned from the training targets predict for the test targets."""
-    classes, labels = np.unique(targets[part == TRAIN]), np.full(len(targets), -1)
-    known = np.isin(targets, classes)
-    labels[known] = np.searchsorted(classes, targets[known])
-
-    def examples(chosen: Bool[np.ndarray, "target"]) -> Examples:
-        own = torch.from_numpy(np.ascontiguousarray(terms[chosen].swapaxes(0, 1)))
-        return Examples(own, torch.from_numpy(labels[chosen]))
-
-    found = predictions(
-        examples(part == TRAIN),
-        examples((part == VALID) & known),  # what has no class says nothing of when to stop
-        examples(part == TEST),
-        mix,
-        len(classes),
-        seeds=seeds,
-        how=training,
-        progress=progress,
-    )
-    return classes[found.numpy()].swapaxes(1, 2)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How right some runs are: accuracy [run, subset], and the rest as in :class:`MlmResult`."""
+    """How right predictions are: accuracy [seed, subset], error and agreement as in the result."""
 
     accuracy: np.ndarray
     error: np.ndarray
-    baseline: float
     agreement: np.ndarray
 
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Tokens that one model is to predict.
+
+    Attributes
+    ----------
+    ids
+        Their indices in the vocabulary.
+    texts
+        A number for the text that each is of, by its content.
+    terms
+        Of the states that predict them; None where no head is learned.
+    default
+        What the model's own head predicts; None where it is not asked for.
+    causal
+        Whether they are next tokens.
+    """
+
+    ids: Int[np.ndarray, "target"]
+    texts: Int[np.ndarray, "target"]
+    terms: Float[np.ndarray, "target term d"] | None
+    default: Int[np.ndarray, "subset target"] | None
+    causal: bool
+
     @classmethod
-    def of(
-        cls,
-        predicted: Int[np.ndarray, "run target subset"],
-        targets: Int[np.ndarray, "target"],
-        texts: Int[np.ndarray, "target"],
-        known: Int[np.ndarray, "known"],
-    ) -> Scores:
-        """Of what was predicted for targets of texts; ``known`` are those that say what is frequent."""
-        right = predicted == targets[:, None]
-        different, number, counts = np.unique(texts, return_inverse=True, return_counts=True)
-        by_text = np.zeros((len(different), right.shape[-1]))
-        np.add.at(by_text, number, right.mean(0))
-        values, times = np.unique(known, return_counts=True)
-        equal = [(predicted[..., [s]] == predicted).mean((0, 1)) for s in range(right.shape[-1])]
-        return cls(
-            accuracy=right.mean(1),
-            error=Clustered.of(by_text, counts).error,
-            baseline=float((targets == values[times.argmax()]).mean()),
-            agreement=np.stack(equal),
+    def of(cls, arrays: Arrays) -> Targets:
+        """Those that :class:`Extract` left.
+
+        Raises
+        ------
+        ProsectError
+            If there is none.
+        """
+        if not len(arrays["ids"]):
+            raise ProsectError("No text has a token to predict: give texts of two words or more.")
+        default = arrays["default"].T if "default" in arrays else None
+        causal = bool(arrays["causal"])
+        return cls(arrays["ids"], arrays["texts"], arrays.get("terms"), default, causal)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, chosen: Bool[np.ndarray, "target"]) -> Targets:
+        """Some of them."""
+        terms = None if self.terms is None else self.terms[chosen]
+        default = None if self.default is None else self.default[:, chosen]
+        return Targets(self.ids[chosen], self.texts[chosen], terms, default, self.causal)
+
+    def scores(self, found: Int[np.ndarray, "seed subset target"]) -> Scores:
+        """How right predictions of them are."""
+        right = found == self.ids
+        error = standard_error(right.mean(0), self.texts.tolist())
+        return Scores(right.mean(-1), error, agreement(found, micro_f1))
+
+    def share_of(self, known: Targets) -> float:
+        """The share of the token that is the most frequent among the known ones."""
+        ids, counts = np.unique(known.ids, return_counts=True)
+        return float((self.ids == ids[counts.argmax()]).mean())
+
+
+def parted(texts: Int[np.ndarray, "text"], seed: int) -> list[Int[np.ndarray, "part"]]:
+    """The different ones among the texts, 80/10/10 for training, validation and test.
+
+    The parts depend on the texts and the seed, and not on the order of the texts; with fewer than
+    three texts some are empty.
+    """
+    different = np.unique(texts)
+    order = np.random.default_rng(content(f"split {seed}")).permutation(different)
+    held = max(1, round(len(order) / 10))
+    return [order[2 * held :], order[held : 2 * held], order[:held]]
+
+
+def learn(
+    train: Targets,
+    valid: Targets,
+    test: Targets,
+    mix: Float[Tensor, "subset term"],
+    seeds: Sequence[int],
+    how: Training,
+    progress: bool,
+) -> Int[np.ndarray, "seed subset target"]:
+    """The tokens that heads predict for the test targets, after learning from the training ones.
+
+    Raises
+    ------
+    ProsectError
+        If no validation target occurs among the training ones.
+    """
+    classes = np.unique(train.ids)
+    # what has no class says nothing of when to stop
+    valid = valid[np.isin(valid.ids, classes)]
+
+    def examples(targets: Targets) -> Examples:
+        assert targets.terms is not None
+        terms = np.ascontiguousarray(targets.terms.swapaxes(0, 1))
+        labels = np.searchsorted(classes, targets.ids)  # those of the test are not looked at
+        return Examples(
+            torch.from_numpy(terms).to(how.device), torch.from_numpy(labels).to(how.device)
         )
+
+    parts = (examples(part) for part in (train, valid, test))
+    return classes[predictions(*parts, mix, len(classes), seeds=seeds, how=how, progress=progress)]
 
 
 @dataclass(frozen=True)
@@ -393,7 +423,7 @@ class Extract:
         )
         keys = [content(text) for text in items]
         found = {
-            "targets": np.array([id for where in chosen for id in where.targets], np.int64),
+            "ids": np.array([id for where in chosen for id in where.targets], np.int64),
             "texts": np.repeat(np.array(keys, np.uint64), [len(c.targets) for c in chosen]),
             "causal": np.bool_(lens.anatomy.causal),
         }
