@@ -14,6 +14,7 @@ import random
 from pathlib import Path
 
 import torch
+from typing_extensions import Unpack
 
 from prosect import corpus
 from prosect.corpus import MlmResult
@@ -48,32 +49,40 @@ def main() -> None:
 
 
 def report(found: MlmResult) -> None:
-    print(f"\n{found!r}, {found.objective}, {found.about.seconds:.0f} s")
-    print((100 * found.to_frame()).round(1).to_string())
+    ((name, objective),) = found.objective.items()
+    print(f"\n{found.about}; {objective}, {found.about.seconds:.0f} s")
+    table = found.to_frame().drop(columns="model").set_index("subset")
+    print((100 * table).round(1).to_string())
+    singles = {subset: list(table.index).index(subset) for subset in ("h", "f", "all")}
+    for head, matrix in (("own", found.default_agreement), ("learned", found.learned_agreement)):
+        if name in matrix:
+            pairs = (("h", "f"), ("h", "all"), ("f", "all"))
+            shown = [f"{a}–{b} {100 * matrix[name][singles[a], singles[b]]:.0f}" for a, b in pairs]
+            print(f"agreement, {head} head: {', '.join(shown)}")
 
 
 # --- the experiments ----------------------------------------------------------------------------
 
 
-def on_reactions(count: int = 600, **options: object) -> MlmResult:
+def on_reactions(count: int = 600, **options: Unpack[Options]) -> MlmResult:
     """RXNMapper: a masked model of reactions, with a head."""
-    return corpus.mlm("rxnmapper", reactions(count), seeds=SEEDS, **options)  # type: ignore[arg-type]
+    return corpus.mlm("rxnmapper", reactions(count), seeds=SEEDS, **options)
 
 
-def on_antibodies(count: int = 600, **options: object) -> MlmResult:
+def on_antibodies(count: int = 600, **options: Unpack[Options]) -> MlmResult:
     """AntiBERTy: a masked model of antibodies, with a head."""
-    return corpus.mlm("antiberty", antibodies(count), seeds=SEEDS, **options)  # type: ignore[arg-type]
+    return corpus.mlm("antiberty", antibodies(count), seeds=SEEDS, **options)
 
 
-def of_minilm(texts: list[str], **options: object) -> MlmResult:
+def of_minilm(texts: list[str], **options: Unpack[Options]) -> MlmResult:
     """MiniLM, which has lost its head: learned ones alone."""
-    return corpus.mlm("minilm", texts, heads=["learned"], seeds=SEEDS, **options)  # type: ignore[arg-type]
+    return corpus.mlm("minilm", texts, heads=["learned"], seeds=SEEDS, **options)
 
 
-def on_next_tokens(texts: list[str], **options: object) -> MlmResult:
+def on_next_tokens(texts: list[str], **options: Unpack[Options]) -> MlmResult:
     """SmolLM2: every next token, since nothing has to be hidden from a causal model."""
     masking = corpus.Masking(share=1.0)
-    return corpus.mlm("smollm2", texts, masking=masking, seeds=SEEDS, **options)  # type: ignore[arg-type]
+    return corpus.mlm("smollm2", texts, masking=masking, seeds=SEEDS, **options)
 
 
 def sentences(path: Path, count: int) -> list[str]:

@@ -212,8 +212,9 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 def ordinary_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """The vocabulary in order, without control tokens and "unknown"."""
-    apart = {*_special_ids(tokenizer), tokenizer.unk_token_id}
-    return sorted(id for id in tokenizer.get_vocab().values() if id not in apart)
+    special, unknown = _special_ids(tokenizer), tokenizer.unk_token_id
+    ids = tokenizer.get_vocab().values()
+    return sorted(id for id in ids if id not in special and id != unknown)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class Chooser:
     """
 
     def __init__(self, lens: Lens, masking: Masking) -> None:
-        tokenizer = lens.tokenizer
+        tokenizer: Any = lens.tokenizer
         self._lens, self._masking = lens, masking
         self._causal = lens.anatomy.causal
         self._unknown = tokenizer.unk_token_id
@@ -121,8 +122,7 @@ class Chooser:
         masked = self._masking.masked
         for place, lot in zip(chosen, random.random(len(chosen)).tolist(), strict=True):
             if lot < masked:
-                assert self._mask is not None
-                instead[place] = int(self._mask)
+                instead[place] = self._mask
             elif lot < masked + self._masking.random:
                 instead[place] = int(random.choice(self._ordinary))
         return instead

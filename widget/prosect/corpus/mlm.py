@@ -391,8 +391,15 @@ def learn(
             torch.from_numpy(terms).to(how.device), torch.from_numpy(labels).to(how.device)
         )
 
-    parts = (examples(part) for part in (train, valid, test))
-    return classes[predictions(*parts, mix, len(classes), seeds=seeds, how=how, progress=progress)]
+    found = predictions(
+        *(examples(train), examples(valid), examples(test)),
+        mix,
+        len(classes),
+        seeds=seeds,
+        how=how,
+        progress=progress,
+    )
+    return classes[found]
 
 
 @dataclass(frozen=True)
