@@ -287,6 +287,8 @@ def predictions(
 
     Parameters and errors as of :func:`train`; ``progress`` shows a bar over the seeds.
     """
+    if not len(test):
+        raise ProsectError("There are no test examples: give more, so that there is at least one.")
     found = []
     for seed in tqdm(seeds, unit="seed", desc="heads", disable=not progress):
         found.append(train(examples, valid, mix, classes, seed=seed, how=how).predict(test))

@@ -238,7 +238,7 @@ def nltk_semcor(reader: Any, fileids: Any = None) -> list[SenseSentence]:
 
 def _nltk_sense(chunk: Any) -> tuple[str | None, str | None]:
     """Lemma and sense of a chunk: a tree labelled by a Lemma or a name, or a list of words."""
-    label = chunk.label() if hasattr(chunk, "label") else None
+    label: Any = chunk.label() if hasattr(chunk, "label") else None
     if hasattr(label, "key"):
         key = str(label.key())
         return key.partition("%")[0], key

@@ -51,7 +51,7 @@ def chosen_subsets(wanted: Iterable[str] | None, names: Sequence[Term]) -> list[
         return every
     if isinstance(wanted, str):
         raise ProsectError(f"subsets is a list of labels, such as [{wanted!r}].")
-    terms = {LETTERS[name]: name for name in names}
+    terms: dict[str, Term] = {LETTERS[name]: name for name in names}
     found: set[frozenset[Term]] = set()
     for label in wanted:
         letters = list(terms) if label == "all" else str(label).split("+")
@@ -61,7 +61,7 @@ def chosen_subsets(wanted: Iterable[str] | None, names: Sequence[Term]) -> list[
                     f"There is no subset {label!r}: join some of {', '.join(terms)} by +, "
                     "or say 'all'."
                 )
-        found.add(frozenset(terms[letter] for letter in letters))
+        found.add(frozenset[Term](terms[letter] for letter in letters))
     if not found:
         raise ProsectError("There are no subsets: name at least one, or leave subsets out.")
     return [subset for subset in every if frozenset(subset) in found]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from prosect.anatomy.vocabulary import TERMS, Term
+from prosect.anatomy.vocabulary import Term
 from prosect.corpus.moments import Arrays
 from prosect.corpus.opening import Models, models_of
 from prosect.corpus.readers import Sentence
@@ -64,11 +64,12 @@ class WordTerms:
     name: ClassVar[str] = "words"
 
     def measure(self, lens: Lens, items: Sequence[Wanted]) -> Arrays:
-        """The terms [word, term, d] of the words of a batch, and their places [word, 2]."""
-        found, places = [], []
+        """The terms [word, term, d] of the words of a batch, their places [word, 2] and names."""
+        found, places, names = [], [], ()
         texts = [item.text for item in items]
         for item, trace in zip(items, lens.traces(texts, batch_size=len(items)), strict=True):
-            terms = trace.terms().values
+            split = trace.terms()
+            terms, names = split.values, split.names
             if not -terms.shape[1] <= self.state < terms.shape[1]:
                 raise ProsectError(
                     f"There is no hidden state {self.state}: {lens.name} has them from 0, which "
@@ -84,11 +85,17 @@ class WordTerms:
             places += [
                 (item.number, w) for w, there in zip(item.words, covered, strict=True) if there
             ]
-        return {"terms": np.concatenate(found), "places": np.array(places).reshape(-1, 2)}
+        return {
+            "terms": np.concatenate(found),
+            "places": np.array(places, dtype=int).reshape(-1, 2),
+            "names": np.array(names),
+        }
 
     def merge(self, first: Arrays, second: Arrays) -> Arrays:
         """Those of two stretches of sentences."""
-        return concatenate(first, second)
+        words = ("terms", "places")
+        both = concatenate(*({name: part[name] for name in words} for part in (first, second)))
+        return {**both, "names": first["names"]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +113,7 @@ class Words:
     outcomes
         By model, of the run.
     sentences
-        The numbers of the sentences that fit every model.
+        The numbers of the sentences of which every model has read a word.
     missing
         How many of the wanted words of these sentences some model has no token for.
     """
@@ -146,13 +153,10 @@ def words_of(
         values = torch.from_numpy(outcomes[name].arrays["terms"])
         terms[name] = values[kept].transpose(0, 1).contiguous()
     wanted = [(item.number, word) for item in items for word in item.words]
-    names = {
-        name: cast("tuple[Term, ...]", (*TERMS, "source")[: len(terms[name])]) for name in terms
-    }
     return Words(
         places=[place for place in wanted if place in common],
         terms=terms,
-        names=names,
+        names={name: tuple(outcome.arrays["names"].tolist()) for name, outcome in outcomes.items()},
         outcomes=outcomes,
         sentences=sorted(read),
         missing=sum(n in read for n, _ in wanted) - len(common),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
+from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
 from prosect.corpus.classifier import Examples, Training, predictions
@@ -190,6 +192,7 @@ def wsd(
         raise ProsectError(f"k counts neighbours and must be at least 1, not {k}.")
     if not 1 <= folds <= FOLDS:
         raise ProsectError(f"folds are from 1 to {FOLDS} of the test sets, not {folds}.")
+    chosen_subsets(subsets, (*TERMS, "source"))  # a wrong label is told before the work begins
     numbers, how = numbered(seeds), training or Training()
     given = listed(sentences, SenseSentence)
     senses = senses_of(given)
@@ -211,28 +214,12 @@ def wsd(
         names = words.names[model]
         chosen = chosen_subsets(subsets, names)
         labels[model] = [label_of(subset, names) for subset in chosen]
-        mix = indicator(chosen, names)
-        examples = instances.examples(terms, how.device)
-        close[model] = np.concatenate(
-            [
-                instances.neighbours(examples, train, test, mix, k=k, metric=metric)
-                for train, _, test in parts
-            ],
-            axis=-1,
-        )
-        learned[model] = np.concatenate(
-            [
-                predictions(
-                    *(examples[part] for part in fold),
-                    mix,
-                    len(instances.senses),
-                    seeds=numbers,
-                    how=how,
-                    progress=options.get("progress", True),
-                )
-                for fold in parts
-            ],
-            axis=-1,
+        close[model], learned[model] = instances.judged(
+            instances.examples(terms, how.device),
+            parts,
+            indicator(chosen, names),
+            partial(nearest, k=k, metric=metric),
+            partial(predictions, seeds=numbers, how=how, progress=options.get("progress", True)),
         )
     counts = {
         "instances": len(instances.labels),
@@ -266,6 +253,8 @@ def wsd(
     )
 
 
+Fold = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The numbers of the instances for training, validation and test."""
 Sense = tuple[str, str]
 """A lemma and one of its senses, so that senses of different lemmas may have one name."""
 
@@ -344,7 +333,7 @@ class Instances:
         ]
         return cls(lemmas, np.array([number[sense] for sense in named], int), allowed, senses)
 
-    def folds(self, seed: int, count: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def folds(self, seed: int, count: int) -> list[Fold]:
         """So many splits into training, validation and test; no two test sets share an instance."""
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self.labels), generator=generator).numpy()
@@ -357,20 +346,26 @@ class Instances:
         labels, allowed = torch.from_numpy(self.labels), torch.from_numpy(self.allowed)
         return Examples(terms.to(device), labels.to(device), allowed.to(device))
 
-    def neighbours(
+    def judged(
         self,
         examples: Examples,
-        train: np.ndarray,
-        test: np.ndarray,
+        folds: Sequence[Fold],
         mix: Float[torch.Tensor, "subset term"],
-        *,
-        k: int,
-        metric: Metric,
-    ) -> Int[np.ndarray, "subset test"]:
-        """What the nearest neighbours of the same lemma say; of an unseen lemma its first sense."""
-        groups, asked = ([self.lemmas[i] for i in part] for part in (train, test))
-        found = nearest(examples[train], groups, examples[test], asked, mix, k=k, metric=metric)
-        return np.where(found == NONE, self.allowed[test, 0], found)
+        near: Callable[..., np.ndarray],
+        heads: Callable[..., np.ndarray],
+    ) -> tuple[Int[np.ndarray, "subset test"], Int[np.ndarray, "seed subset test"]]:
+        """What neighbours and classifiers say of the test instances of all folds.
+
+        Neighbours are those of the same lemma; they say its first sense where it is new.
+        """
+        close, learned = [], []
+        for fold in folds:
+            train, valid, test = (examples[part] for part in fold)
+            own, _, asked = ([self.lemmas[i] for i in part] for part in fold)
+            found = near(train, own, test, asked, mix)
+            close.append(np.where(found == NONE, self.allowed[fold[2], 0], found))
+            learned.append(heads(train, valid, test, mix, len(self.senses)))
+        return np.concatenate(close, -1), np.concatenate(learned, -1)
 
     def most_frequent(self, train: np.ndarray, test: np.ndarray) -> Int[np.ndarray, "test"]:
         """The commonest sense of the lemma in training; of equals, the first in the alphabet."""

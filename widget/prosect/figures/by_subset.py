@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as PaperFigure
 
 RAMP = ("#f2f6fa", "#9dbbd8", "#1f4e79")
-"""From no agreement to full agreement."""
+"""From little agreement to full agreement."""
+SLANTED = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def by_subset_for_papers(
         If matplotlib is not installed.
     """
     figures = needs("matplotlib.figure")
-    figure = figures.Figure(figsize=(4.6 * len(panels) + 1.4, 3.4), layout="constrained")
+    figure = figures.Figure(figsize=(max(5.6, 4.4 * len(panels)), 3.8), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for place, (title, points) in zip(row, panels.items(), strict=True):
         for i, (one, colour) in enumerate(zip(points, OTHERS, strict=False)):
@@ -135,12 +136,12 @@ def by_subset_for_papers(
             low, high = level.value - level.error, level.value + level.error
             place.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
         place.set_title(title, fontsize="medium")
-        place.set_xticks(range(len(points[0].labels)), points[0].labels, rotation=60, ha="right")
+        place.set_xticks(range(len(points[0].labels)), points[0].labels, **SLANTED)
         place.set_xlabel("terms")
         place.spines[["top", "right"]].set_visible(False)
     row[0].set_ylabel(axis)
     handles, labels = row[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -149,7 +150,7 @@ def matrix(values: pd.DataFrame, title: str) -> Figure:
     scales = {
         "row": OrdinalScale(reverse=True),
         "column": OrdinalScale(),
-        "color": ColorScale(colors=list(RAMP), min=0.0, max=1.0),
+        "color": ColorScale(colors=list(RAMP), min=_lowest(values), max=1.0),
     }
     cells = GridHeatMap(
         color=values.fillna(1.0).to_numpy(),
@@ -185,10 +186,10 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
     place = figure.subplots()
     ramp = colors.LinearSegmentedColormap.from_list("agreement", RAMP)
     numbers = values.to_numpy()
-    drawn = place.imshow(numbers, cmap=ramp, vmin=0, vmax=1)
+    drawn = place.imshow(numbers, cmap=ramp, vmin=_lowest(values), vmax=1)
     for (row, column), value in np.ndenumerate(numbers):
         if np.isfinite(value):
-            dark = value > 0.6
+            dark = value > (1 + _lowest(values)) / 2
             text = f"{100 * value:.0f}"
             place.text(
                 *(column, row, text),
@@ -197,8 +198,13 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
                 fontsize="x-small",
                 color="#ffffff" if dark else "#222222",
             )
-    place.set_xticks(range(len(numbers)), list(values.columns), rotation=60, ha="right")
+    place.set_xticks(range(len(numbers)), list(values.columns), **SLANTED)
     place.set_yticks(range(len(numbers)), list(values.index))
     place.set_title(title, fontsize="small")
     figure.colorbar(drawn, ax=place, shrink=0.8)
     return figure
+
+
+def _lowest(values: pd.DataFrame) -> float:
+    """Where the colours begin: the least value, rounded down to a tenth."""
+    return min(0.9, np.floor(10 * np.nanmin(values.to_numpy(), initial=1.0)) / 10)
