@@ -4,20 +4,28 @@ Every experiment is a map over shards of the texts and a merge of what they leav
 in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
+from prosect.corpus import readers
 from prosect.corpus.classifier import Training
 from prosect.corpus.importance import ImportanceResult, importance
 from prosect.corpus.masking import Masking
 from prosect.corpus.mlm import MlmResult, mlm
+from prosect.corpus.ner import NerResult, ner
 from prosect.corpus.result import About, Result, load
+from prosect.corpus.wsd import WsdResult, wsd
 
 __all__ = [
     "About",
     "ImportanceResult",
     "Masking",
     "MlmResult",
+    "NerResult",
     "Result",
     "Training",
+    "WsdResult",
     "importance",
     "load",
     "mlm",
+    "ner",
+    "readers",
+    "wsd",
 ]

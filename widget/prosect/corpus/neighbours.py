@@ -13,6 +13,8 @@ from torch import Tensor
 from prosect.corpus.classifier import Examples
 
 Metric = Literal["cosine", "l2"]
+DECIMALS = 5
+"""Cosines, and distances in units of the largest one, that are the same to so many are equal."""
 NONE = -1
 """The prediction for a group without a training example."""
 
@@ -30,7 +32,8 @@ def nearest(
     """The class that most of the k nearest neighbours of the same group have.
 
     With fewer than k in the group, all of them vote. Of classes with equally many votes, the one of
-    the nearest neighbour wins; of neighbours equally near, the one that comes first.
+    the nearest neighbour wins; of neighbours equally near (to five decimals of the cosine, or of the
+    largest distance), the one that comes first.
 
     Parameters
     ----------
@@ -69,11 +72,15 @@ def nearest(
 
 
 def _distances(x: Tensor, y: Tensor, metric: Metric) -> Float[Tensor, "subset example neighbour"]:
+    """Distances in which rounding does not show, so that vectors which are equal stay equal."""
+    x, y = x.double(), y.double()
     if metric == "l2":
         # not by inner products: neighbours may be nearer than those can tell
-        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        far = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        unit = far.amax(-1, keepdim=True).clamp(min=torch.finfo(far.dtype).tiny)
+        return (far / unit).round(decimals=DECIMALS)
     x, y = (torch.nn.functional.normalize(v, dim=-1) for v in (x, y))
-    return -(x @ y.transpose(1, 2))
+    return -(x @ y.transpose(1, 2)).round(decimals=DECIMALS)
 
 
 def _winners(votes: Int[Tensor, "subset example k"]) -> Int[Tensor, "subset example"]:

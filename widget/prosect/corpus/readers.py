@@ -263,9 +263,9 @@ def _leaves(chunk: Any) -> list[str] | None:
 def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence]:
     """Read a file with a word a line and an empty line after each sentence.
 
-    Columns are separated by tabs where the file's first line has one, else by white space. Lines
-    that start with # and are no row (no tab; with white space, another number of columns than the
-    line before), and -DOCSTART- lines, are left out.
+    Columns are separated by tabs where the file's first row has one, else by white space. A line
+    that starts with # and is no row (another number of columns, or no tag) is a comment; comments
+    and -DOCSTART- lines are left out.
 
     Tags may be BIO (IOB2), IOB1, IOBES or BILOU: they are returned as BIO.
 
@@ -293,11 +293,9 @@ def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence
             words, tags = [], []
             continue
         if columns is None:
-            if _remark(line):
-                continue
             separator = "\t" if "\t" in line else None
         fields = line.split(separator)
-        if columns is not None and line.startswith("#") and len(fields) != columns:
+        if line.startswith("#") and not _is_row(fields, columns, tag):
             continue
         columns = len(fields)
         if fields[0] == "-DOCSTART-":
@@ -318,9 +316,11 @@ def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence
     return found
 
 
-def _remark(line: str) -> bool:
-    """Whether a line before the first word is a comment: "# text = …", not "#tag<tab>O"."""
-    return line.startswith("#") and "\t" not in line and not _TAG.fullmatch(line.split()[-1])
+def _is_row(fields: Sequence[str], columns: int | None, tag: int) -> bool:
+    """Whether a line that starts with # is a row, such as "#duck<tab>O", and not a comment."""
+    if len(fields) < 2 or columns not in (None, len(fields)):
+        return False
+    return -len(fields) <= tag < len(fields) and bool(_TAG.fullmatch(fields[tag]))
 
 
 def bio(tags: Sequence[str]) -> tuple[str, ...]:

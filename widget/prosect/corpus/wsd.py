@@ -112,12 +112,12 @@ class WsdResult(BySubset):
         labels, runs = self.subsets[model], self.classifier[model]
         return [
             Points(
-                "nearest neighbours (± standard error)",
+                "nearest neighbours, ± standard error",
                 labels,
                 self.knn[model],
                 self.knn_error[model],
             ),
-            Points("classifier (± spread over seeds)", labels, runs.mean(0), spread(runs)),
+            Points("classifier, ± spread over seeds", labels, runs.mean(0), spread(runs)),
         ]
 
     @property

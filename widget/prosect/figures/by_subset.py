@@ -80,7 +80,6 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
                 scales=scales,
                 colors=[colour],
                 default_size=36,
-                names=np.array([]),
                 labels=[one.name],
                 display_legend=True,
             ),
@@ -141,7 +140,8 @@ def by_subset_for_papers(
         place.spines[["top", "right"]].set_visible(False)
     row[0].set_ylabel(axis)
     handles, labels = row[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    columns = min(2, len(panels))  # one panel is no wider than one of them
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
