@@ -120,7 +120,7 @@ class MlmResult(BySubset):
     def compare(self) -> pd.DataFrame:
         """Accuracies by head beside the paper's (bert-base-uncased), as a reader's slides give them.
 
-        They have those of f alone, and say that it beats h alone and that f + c is worse than f.
+        They have those of f alone, and say that it beats h alone and loses by leaving out c.
         """
         labels, runs, reported = {}, {}, {}
         own = {model: accuracy[None] for model, accuracy in self.default.items()}
