@@ -271,7 +271,7 @@ def test_figures_show_every_subset_and_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(spans, found.spans["tuned"].mean(0))
     figure.savefig(tmp_path / "ner.pdf")
     heat = found.figure_agreement()
-    assert heat.axes[0].get_title() == "agreement, pretrained above, tuned below the diagonal"
+    assert heat.axes[0].get_title() == "agreement: pretrained above, tuned below"
     plot = found.plot("tuned")
     assert plot.title == "tuned"
     np.testing.assert_array_equal(plot.marks[1].y, found.macro["tuned"].mean(0))

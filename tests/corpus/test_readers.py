@@ -160,14 +160,16 @@ def test_nltks_chunks_are_words_with_their_senses() -> None:
 
 def test_trees_with_parts_of_speech_below_are_read_too() -> None:
     chunk = Tree(Lemma("say", "say%2:32:00::"), [Tree("VB", ["said"])])
-    (sentence,) = readers.nltk_semcor(SemCor([chunk, Tree(None, ["."])]))
+    both = [[chunk, Tree(None, ["."])]]  # some of tagged_sents(tag="both")
+    (sentence,) = readers.nltk_semcor(both)
     assert sentence.words == ("said", ".")
     assert sentence.senses == ("say%2:32:00::", None)
 
 
 def test_what_is_not_nltks_is_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="takes NLTK's SemCor reader, not list"):
-        readers.nltk_semcor([])
+    for wrong, kind in ((3, "int"), ("text", "str")):
+        with pytest.raises(prosect.ProsectError, match=f"takes NLTK's SemCor reader, not {kind}"):
+            readers.nltk_semcor(wrong)
     with pytest.raises(prosect.ProsectError, match="Sentence 0: 3 is not a chunk"):
         readers.nltk_semcor(SemCor([3]))
 

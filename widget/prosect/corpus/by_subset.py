@@ -89,9 +89,8 @@ def spread(runs: np.ndarray) -> np.ndarray:
 
 
 def triangles(upper: np.ndarray, lower: np.ndarray, labels: Sequence[str]) -> pd.DataFrame:
-    """The upper triangle of one matrix over the lower of another, NaN on the diagonal."""
-    values = np.triu(upper, 1) + np.tril(lower, -1)
-    np.fill_diagonal(values, np.nan)
+    """The upper triangle of one matrix over the lower of another, with the diagonal of that."""
+    values = np.triu(upper, 1) + np.tril(lower)
     return needs("pandas").DataFrame(values, index=list(labels), columns=list(labels))
 
 

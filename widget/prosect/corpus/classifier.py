@@ -290,7 +290,7 @@ def predictions(
     if not len(test):
         raise ProsectError("There are no test examples: give more, so that there is at least one.")
     found = []
-    for seed in tqdm(seeds, unit="seed", desc="heads", disable=not progress):
+    for seed in tqdm(seeds, unit="seed", desc="heads", leave=False, disable=not progress):
         found.append(train(examples, valid, mix, classes, seed=seed, how=how).predict(test))
     return torch.stack(found).cpu().numpy()
 

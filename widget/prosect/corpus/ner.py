@@ -99,6 +99,9 @@ class NerResult(BySubset):
     def agreement(self, model: str | None = None, lower: str | None = None) -> pd.DataFrame:
         """Of one model in the upper triangle and another, such as the tuned one, in the lower.
 
+        On the diagonal is how well classifiers of one subset agree that differ in their seed, of the
+        model in the lower one.
+
         Parameters
         ----------
         model
@@ -146,7 +149,9 @@ class NerResult(BySubset):
     def _sides(self, model: str | None) -> str:
         above = self._named(model)
         below = self._below(above, None)
-        return f"agreement, {above} above, {below} below the diagonal"
+        return (
+            f"agreement: {above}" if above == below else f"agreement: {above} above, {below} below"
+        )
 
 
 def ner(

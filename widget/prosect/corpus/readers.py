@@ -196,7 +196,7 @@ def sense_table(
 # --- NLTK -----------------------------------------------------------------------------------------
 
 
-def nltk_semcor(reader: Any, fileids: Any = None) -> list[SenseSentence]:
+def nltk_semcor(reader: Any) -> list[SenseSentence]:
     """Read sentences from NLTK's SemCor reader, as in ``nltk_semcor(nltk.corpus.semcor)``.
 
     A chunk is one word. Its sense is the key of NLTK's Lemma, or the name that NLTK gives where
@@ -206,22 +206,22 @@ def nltk_semcor(reader: Any, fileids: Any = None) -> list[SenseSentence]:
     Parameters
     ----------
     reader
-        What has ``tagged_sents(fileids, tag="sem")``. NLTK itself is not needed here.
-    fileids
-        Which files; all by default.
+        What has ``tagged_sents(tag="sem")``, or some of the sentences that it gives, with the tag
+        "sem" or "both". NLTK itself is not needed here.
 
     Raises
     ------
     ProsectError
-        If it is not such a reader, or a chunk is none that NLTK makes.
+        If it is neither, or a chunk is none that NLTK makes.
     """
-    if not hasattr(reader, "tagged_sents"):
+    sentences = reader.tagged_sents(tag="sem") if hasattr(reader, "tagged_sents") else reader
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         raise ProsectError(
             f"nltk_semcor takes NLTK's SemCor reader, not {type(reader).__name__}: "
             "pass nltk.corpus.semcor."
         )
     found = []
-    for number, chunks in enumerate(reader.tagged_sents(fileids, tag="sem")):
+    for number, chunks in enumerate(sentences):
         rows = []
         for chunk in chunks:
             words = _leaves(chunk)

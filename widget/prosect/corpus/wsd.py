@@ -96,7 +96,10 @@ class WsdResult(BySubset):
         return pandas.concat(frames, ignore_index=True)
 
     def agreement(self, model: str | None = None) -> pd.DataFrame:
-        """Of one model: nearest neighbours in the upper triangle, classifiers in the lower."""
+        """Of one model: nearest neighbours in the upper triangle, classifiers in the lower.
+
+        On the diagonal is how well classifiers of one subset agree that differ in their seed.
+        """
         name = self._named(model)
         return triangles(
             self.knn_agreement[name], self.classifier_agreement[name], self.subsets[name]
@@ -125,7 +128,7 @@ class WsdResult(BySubset):
         return [Level("most frequent sense", self.most_frequent, self.most_frequent_error)]
 
     def _sides(self, model: str | None) -> str:
-        return f"{self._named(model)}: agreement, neighbours above, classifier below the diagonal"
+        return "agreement: neighbours above, classifiers below"
 
 
 def wsd(

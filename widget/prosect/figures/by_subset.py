@@ -105,7 +105,7 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
             tick_style={"text-anchor": "end"},
             label_offset="4.5em",
         ),
-        Axis(scale=scales["y"], orientation="vertical", label=axis, tick_format=".2"),
+        Axis(scale=scales["y"], orientation="vertical", label=axis, tick_format=".2f"),
     ]
     margin = {"top": 60, "bottom": 90, "left": 70, "right": 20}
     return Figure(
@@ -124,7 +124,7 @@ def by_subset_for_papers(
         If matplotlib is not installed.
     """
     figures = needs("matplotlib.figure")
-    figure = figures.Figure(figsize=(max(5.6, 4.4 * len(panels)), 3.8), layout="constrained")
+    figure = figures.Figure(figsize=(max(6.0, 4.6 * len(panels)), 4.2), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for place, (title, points) in zip(row, panels.items(), strict=True):
         for i, (one, colour) in enumerate(zip(points, OTHERS, strict=False)):
@@ -140,8 +140,7 @@ def by_subset_for_papers(
         place.spines[["top", "right"]].set_visible(False)
     row[0].set_ylabel(axis)
     handles, labels = row[0].get_legend_handles_labels()
-    columns = min(2, len(panels))  # one panel is no wider than one of them
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(panels), frameon=False)
     return figure
 
 
@@ -153,10 +152,11 @@ def matrix(values: pd.DataFrame, title: str) -> Figure:
         "color": ColorScale(colors=list(RAMP), min=_lowest(values), max=1.0),
     }
     cells = GridHeatMap(
-        color=values.fillna(1.0).to_numpy(),
+        color=values.to_numpy(),
         row=list(values.index),
         column=list(values.columns),
         scales=scales,
+        stroke="transparent",
     )
     axes = [
         Axis(scale=scales["row"], orientation="vertical", grid_lines="none"),
@@ -166,10 +166,23 @@ def matrix(values: pd.DataFrame, title: str) -> Figure:
             tick_rotate=-60,
             tick_style={"text-anchor": "end"},
         ),
-        ColorAxis(scale=scales["color"], orientation="vertical", side="right"),
+        ColorAxis(
+            scale=scales["color"],
+            orientation="vertical",
+            side="right",
+            tick_format=".2f",
+            num_ticks=5,
+        ),
     ]
     margin = {"top": 60, "bottom": 80, "left": 80, "right": 80}
-    return Figure(marks=[cells], axes=axes, title=title, padding_y=0.0, fig_margin=margin)
+    return Figure(
+        marks=[cells],
+        axes=axes,
+        title=title,
+        padding_y=0.0,
+        fig_margin=margin,
+        max_aspect_ratio=1.4,
+    )
 
 
 def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
@@ -188,16 +201,14 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
     numbers = values.to_numpy()
     drawn = place.imshow(numbers, cmap=ramp, vmin=_lowest(values), vmax=1)
     for (row, column), value in np.ndenumerate(numbers):
-        if np.isfinite(value):
-            dark = value > (1 + _lowest(values)) / 2
-            text = f"{100 * value:.0f}"
-            place.text(
-                *(column, row, text),
-                ha="center",
-                va="center",
-                fontsize="x-small",
-                color="#ffffff" if dark else "#222222",
-            )
+        dark = value > 1 - 0.3 * (1 - _lowest(values))
+        place.text(
+            *(column, row, f"{100 * value:.0f}"),
+            ha="center",
+            va="center",
+            fontsize="x-small",
+            color="#ffffff" if dark else "#222222",
+        )
     place.set_xticks(range(len(numbers)), list(values.columns), **SLANTED)
     place.set_yticks(range(len(numbers)), list(values.index))
     place.set_title(title, fontsize="small")
@@ -207,4 +218,4 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
 
 def _lowest(values: pd.DataFrame) -> float:
     """Where the colours begin: the least value, rounded down to a tenth."""
-    return min(0.9, np.floor(10 * np.nanmin(values.to_numpy(), initial=1.0)) / 10)
+    return min(0.9, np.floor(10 * values.to_numpy().min()) / 10)
