@@ -42,7 +42,8 @@ from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.tap import Weighed, Weights, tapped
 
 Side = Literal["input", "output"]
-_ONE_AT_A_TIME = RLock()
+ONE_AT_A_TIME = RLock()
+"""Held while hooks or the tap are on a model: they belong to one run."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def run(
     """
     seen = _Seen()
     with ExitStack() as stack:
-        stack.enter_context(_ONE_AT_A_TIME)  # hooks and the tap belong to one run
+        stack.enter_context(ONE_AT_A_TIME)
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(anatomy.base))
         stack.enter_context(seen.watching(anatomy))

@@ -27,7 +27,8 @@ class Token:
     Attributes
     ----------
     text
-        The characters of the reader's text that the token covers; a special token's own string.
+        The characters of the reader's text that the token covers; a special token's own string; the
+        label of one that is read in the place of another (``instead``).
     id
         Its index in the vocabulary.
     span
@@ -151,6 +152,13 @@ def read_tokens(
     return tokens
 
 
+def in_place_of(token: Token, id: int, tokenizer: PreTrainedTokenizerBase) -> Token:
+    """Another token of the vocabulary, read where this one stands in the text."""
+    label = token_label(id, tokenizer)
+    special = id in _special_ids(tokenizer)
+    return Token(label, id, token.span, token.word, special, label)
+
+
 def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
     """How to show a token of the vocabulary on its own, without the marks of its tokenizer.
 
@@ -234,6 +242,13 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     controls = {str(value) for name, value in named if name != "unk_token"}
     controls |= set(tokenizer.all_special_tokens) - {str(tokenizer.unk_token)}
     return set(tokenizer.convert_tokens_to_ids(sorted(controls)))  # pyright: ignore
+
+
+def ordinary_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The vocabulary in order, without control tokens and "unknown"."""
+    special, unknown = _special_ids(tokenizer), tokenizer.unk_token_id
+    ids = tokenizer.get_vocab().values()
+    return sorted(id for id in ids if id not in special and id != unknown)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
 from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
 from prosect.nullspace import EffectiveCorrelation, Freedom, NullSpace, correlate
-from prosect.predict import logits_of
+from prosect.predict import logits_of_one
 from prosect.results import (
     Identity,
     LogitContributions,
@@ -232,7 +232,7 @@ class Trace:
         chosen = [split.names.index(name) for name in names]
         vector = split.values[chosen, -1, place].sum(0)
         start = None if self.encoder is None else self.tokens[0].id
-        logits = logits_of(self.lens.model, self.anatomy, vector, start)
+        logits = logits_of_one(self.lens.model, self.anatomy, vector, start)
         probabilities = logits.softmax(-1)
         best = probabilities.topk(min(k, len(probabilities))).indices.tolist()
         return [

@@ -9,6 +9,8 @@ from prosect.corpus.classifier import Training
 from prosect.corpus.correlation import CorrelationResult, correlation
 from prosect.corpus.importance import ImportanceResult, importance
 from prosect.corpus.linear_ff import LinearFFResult, linear_ff
+from prosect.corpus.masking import Masking
+from prosect.corpus.mlm import MlmResult, mlm
 from prosect.corpus.ner import NerResult, ner
 from prosect.corpus.result import About, Result, load
 from prosect.corpus.wsd import WsdResult, wsd
@@ -18,6 +20,8 @@ __all__ = [
     "CorrelationResult",
     "ImportanceResult",
     "LinearFFResult",
+    "Masking",
+    "MlmResult",
     "NerResult",
     "Result",
     "Training",
@@ -26,6 +30,7 @@ __all__ = [
     "importance",
     "linear_ff",
     "load",
+    "mlm",
     "ner",
     "readers",
     "wsd",

@@ -25,7 +25,7 @@ from prosect._version import __version__
 from prosect.corpus.checkpoint import Checkpoint, digest
 from prosect.corpus.moments import Arrays
 from prosect.corpus.opening import Opener, fingerprint, one_model
-from prosect.errors import ProsectError
+from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 
 Item = TypeVar("Item")
@@ -254,6 +254,8 @@ def measured(
         arrays: Arrays = {}
         try:
             arrays = task.measure(lens, fitting) if fitting else {}
+        except UnsupportedModelError:
+            raise  # it is about the model, whatever the texts
         except ProsectError as error:
             last = first + len(items) - 1
             raise type(error)(f"In texts {first} to {last}: {error}") from error
