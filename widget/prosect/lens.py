@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from prosect.anatomy.families import anatomies_of
+from prosect.arguments import check_count
 from prosect.capture import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
@@ -129,8 +130,7 @@ class Lens:
         TypeError, ProsectError
             As :meth:`trace`; the message names the text by its number, from 0.
         """
-        if batch_size < 1:
-            raise ProsectError(f"batch_size counts texts and must be at least 1, not {batch_size}.")
+        check_count(batch_size, "batch_size counts texts")
         if isinstance(texts, str):
             raise TypeError("traces takes many texts: for a single one use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
@@ -176,7 +176,7 @@ class Lens:
         encoding = self.tokenizer(text_target=target, verbose=False)
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
-        self._check_length(tokens, decoder.positions)
+        self._check_length(tokens, decoder.positions, (target,))
         device = self.anatomy.words.weight.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
@@ -193,13 +193,14 @@ class Lens:
             _check_text(item)
         encoding = self.tokenizer(text, text_pair=pair, verbose=False)
         tokens = self._tokens(encoding, texts)
-        self._check_length(tokens, self.anatomy.positions)
+        self._check_length(tokens, self.anatomy.positions, texts)
         fields = {
             name: list(values)
             for name, values in encoding.items()
             if name in self.tokenizer.model_input_names
         }
         fields["attention_mask"] = [1] * len(tokens)
+        self._check_types(fields.get("token_type_ids", ()))
         return fields, tokens
 
     def _tokens(self, encoding: BatchEncoding, texts: Sequence[str]) -> list[Token]:
@@ -226,8 +227,24 @@ class Lens:
             for name in texts[0]
         }
 
-    def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
+    def _check_types(self, types: Sequence[int]) -> None:
+        for embedding in self.anatomy.embeddings:
+            if (
+                embedding.name == "type"
+                and max(types, default=0) >= embedding.module.num_embeddings
+            ):
+                raise ProsectError(
+                    f"{self.name} does not tell the texts of a pair apart: join them into one text."
+                )
+
+    def _check_length(
+        self, tokens: Sequence[Token], limit: int | None, texts: Sequence[str]
+    ) -> None:
         if all(token.special and token.span is None for token in tokens):
+            if any(text.strip() for text in texts):
+                raise TextLengthError(
+                    "The tokenizer makes no token of this text: it drops all of its characters."
+                )
             raise TextLengthError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
         if over > 0:
@@ -314,6 +331,11 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ProsectError(
+            f"{type(tokenizer).__name__} is not a transformers tokenizer: "
+            "load it with AutoTokenizer.from_pretrained."
+        )
     if len(tokenizer) > embeddings:
         raise ProsectError(
             f"The tokenizer knows {len(tokenizer)} tokens and the model embeds {embeddings}: "
