@@ -143,7 +143,8 @@ def learn_identity(
     options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
     for name, value in {"seeds": seeds, **options}.items():
         known = numbers.Real if name == "rate" else numbers.Integral
-        if not isinstance(value, known) or isinstance(value, bool) or not 0 < value < math.inf:
+        fits = isinstance(value, known) and not isinstance(value, bool)
+        if not fits or not 0 < float(value) < math.inf:
             kind = "a number" if name == "rate" else "a whole number"
             raise ProsectError(f"{name} is {kind} above 0, not {value!r}.")
     if shape == "ridge":

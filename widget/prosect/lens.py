@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
@@ -228,14 +228,11 @@ class Lens:
         }
 
     def _check_types(self, types: Sequence[int]) -> None:
-        for embedding in self.anatomy.embeddings:
-            if (
-                embedding.name == "type"
-                and max(types, default=0) >= embedding.module.num_embeddings
-            ):
-                raise ProsectError(
-                    f"{self.name} does not tell the texts of a pair apart: join them into one text."
-                )
+        known = next((e.module for e in self.anatomy.embeddings if e.name == "type"), None)
+        if isinstance(known, nn.Embedding) and max(types, default=0) >= known.num_embeddings:
+            raise ProsectError(
+                f"{self.name} does not tell the texts of a pair apart: join them into one text."
+            )
 
     def _check_length(
         self, tokens: Sequence[Token], limit: int | None, texts: Sequence[str]

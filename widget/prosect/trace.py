@@ -310,9 +310,10 @@ class Trace:
 
         Computed once and kept: clone the values before you edit them in place. ``trace.kinds`` lists
         the kinds with a sentence on each: "attention" and "norm" by head; by layer the scopes of
-        Kobayashi et al. (2024) that the model has; "contribution", the parts of each input token pushed through all layers so far;
-        "value_zeroing", an intervention to hold them against. "attribution" is exact here; where it
-        takes more than a few seconds a bar appears, and :meth:`attribution` estimates it.
+        Kobayashi et al. (2024) that the model has; "contribution", the parts of each input token
+        pushed through all layers so far; "value_zeroing", an intervention to hold them against.
+        "attribution" is exact here; where it takes more than a few seconds a bar appears, and
+        :meth:`attribution` estimates it.
 
         Parameters
         ----------
@@ -325,8 +326,8 @@ class Trace:
             ``trace.kinds[kind].options`` says which kinds take it.
         baseline
             Where integrated gradients of a feed-forward start, for kinds with one in them: "zero", as
-            in the paper, or "bias", the token-less part of its input. From zero, the biases share in the non-linearity like a
-            token; from the biases, only what tokens add to them is attributed.
+            in the paper, or "bias", the token-less part of its input. From zero, the biases share in
+            the non-linearity like a token; from the biases, only what tokens add to them is attributed.
         measure
             "norm": the length of each part. "alti": how much nearer it brings the output in L1, as
             shares (Ferrando et al. 2022).
