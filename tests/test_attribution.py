@@ -74,6 +74,34 @@ def test_chosen_targets_stay_where_they_are() -> None:
 def test_repr_says_how() -> None:
     assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4)"
     assert "16 probes" in repr(traced("bert").attribution(probes=16))
+    trace = random_lens("gpt2").trace("a river")
+    found = trace.attribution(head=(2, 1), times_input=True)
+    assert repr(found).startswith("Attribution(exact, times input, head 1 of layer 2: layer 1,")
+
+
+def test_targets_and_distances_that_are_not_there_are_refused() -> None:
+    with pytest.raises(prosect.ProsectError, match="There is no target -1 here: choose from 0, 1,"):
+        MADE.at([-1])
+    with pytest.raises(prosect.ProsectError, match="positions are given as a list, not as 1"):
+        MADE.at(1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="Distances count from 0, not -1"):
+        MADE.by_distance(-1)
+    with pytest.raises(prosect.ProsectError, match="A seed is a whole number, not 'a'"):
+        traced("bert").attribution(2, seed="a")  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_known_of_all_layers_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_lens("bert").trace(SHORT)
+    exact = trace.map("attribution").values
+
+    def again(*_: Any, **__: Any) -> Any:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("prosect.maps.attribute", again)
+    assert torch.equal(trace.attribution(progress=True).values, exact)
+    found = trace.attribution(layers=[2, 1], targets=[3])
+    assert (found.layers, found.targets) == ([2, 1], [3])
+    assert torch.equal(found.values, exact[[2, 1]][:, [3]])
 
 
 def test_the_map_is_the_exact_attribution() -> None:
@@ -207,10 +235,10 @@ def test_a_bar_appears_by_itself_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("prosect.attribution.PATIENCE", 1e-9)
-    trace = random_lens("bert").trace(SHORT)
-    trace.attribution()
-    count = trace.hidden[0].numel()
-    assert f"{count}/{count}" in capsys.readouterr().err
+    count = random_lens("bert").trace(SHORT).hidden[0].numel()
+    for ask in (lambda trace: trace.attribution(), lambda trace: trace.map("attribution")):
+        ask(random_lens("bert").trace(SHORT))
+        assert f"{count}/{count}" in capsys.readouterr().err
 
 
 def test_a_text_of_another_is_attributed_to_itself() -> None:

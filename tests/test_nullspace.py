@@ -156,6 +156,19 @@ def test_a_direction_is_followed_by_every_row() -> None:
     found = space.alternative(0.5, direction=direction)
     moved = -0.5 * found.furthest[:, None] * space.basis[:, 2]
     torch.testing.assert_close(found.attention, a + moved, rtol=0, atol=1e-14)
+    for other in (7 * direction, direction.tolist(), direction.numpy()):  # its length says nothing
+        again = space.alternative(0.5, direction=other)
+        torch.testing.assert_close(again.attention, found.attention)
+        torch.testing.assert_close(again.furthest, found.furthest)
+
+
+def test_a_null_space_is_that_of_the_freedom_asked_for() -> None:
+    trace = traced("bert")
+    for options in ({"value_bias": False}, {"tolerance": 0.3}):
+        free, space = trace.freedom(**options), trace.nullspace(1, 2, **options)
+        assert space.rank == int(free.rank[1, 2])
+        assert space.dimension == int(free.dimension_with_sums[1, 2])
+        assert space.rank < 8 or "tolerance" not in options
 
 
 def test_no_direction_leads_nowhere() -> None:
@@ -214,7 +227,12 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
     [
         ("bert", {"t": 1.5}, "between 0 and 1"),
         ("bert", {"t": -0.1}, "between 0 and 1"),
+        ("bert", {"t": "a"}, "t is a share between 0 and 1, not 'a'"),
+        ("bert", {"seed": "a"}, "A seed is a whole number, not 'a'"),
         ("bert", {"direction": torch.ones(3)}, "one number for each"),
+        ("bert", {"direction": "abc"}, "direction is a list of numbers, not 'abc'"),
+        ("bert", {"direction": [torch.nan] * 17}, "NaN or infinite"),
+        ("bert", {"direction": [torch.inf] * 17}, "NaN or infinite"),
         ("bert", {"direction": torch.ones(3), "seed": 2}, "give one of them"),
         ("gpt2", {"direction": torch.ones(3)}, "seed"),
         ("mistral", {"direction": torch.ones(3)}, "seed"),
@@ -231,11 +249,19 @@ def test_directions_that_do_not_fit_are_refused(family: str, options: dict, mess
 def test_a_tolerance_is_a_share(tolerance: float) -> None:
     with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
         traced("bert").freedom(tolerance=tolerance)
+    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+        traced("bert").nullspace(0, 0, tolerance=tolerance)
+    for wrong in ("no", 1, None):
+        with pytest.raises(ProsectError, match="value_bias is True or False"):
+            traced("bert").freedom(value_bias=wrong)  # pyright: ignore
 
 
 def test_heads_are_whole_numbers() -> None:
     with pytest.raises(ProsectError, match=r"A head is a whole number, not 0\.5"):
         traced("bert").nullspace(1, 0.5)  # pyright: ignore[reportArgumentType]
+    for layer, head in ((0.0, 0), ("0", 0), (True, False)):
+        with pytest.raises(ProsectError, match="A layer is a whole number, not"):
+            traced("bert").nullspace(layer, head)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])

@@ -128,6 +128,28 @@ def test_the_command_writes_a_page_and_prints_the_certificate(
     assert page.stat().st_size > 1000
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    prosect.TermBars(random_lens("gpt2").trace("a river")).to_html("~/pages/a.html")
+    assert (tmp_path / "pages" / "a.html").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_the_command_estimates_attribution_as_the_views_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exactly(*_: object, **__: object) -> None:
+        raise AssertionError("every dimension of every token")
+
+    monkeypatch.setattr("prosect.engines.attribution.exact", exactly)
+    page = str(tmp_path / "page.html")
+    assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
+    assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
+    assert "There is no kind of map 'ATBX'" in capsys.readouterr().err
+
+
 def test_the_command_says_in_one_sentence_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,7 +218,8 @@ test("the switch leads to the vocabulary and back, and says so to Python", async
   const names = chips(all, 0).map((chip) => chip.querySelector("bdi")?.textContent);
   assert.deepEqual(names, ["b", "<b>word</b>"]);
   assert.match(one('[data-testid="neighbors-title"]').textContent ?? "", /words of the vocabulary/);
-  assert.match(one('[data-testid="recovered"]').textContent ?? "", /250,000 words.* 2 of 3 layers/);
+  const recovered = one('[data-testid="recovered"]').textContent ?? "";
+  assert.match(recovered, /250,000 words\. Recovered at 1 of 2 layers and in the embeddings\.$/);
   model.receive({ candidates: "sentence" });
   await drawn();
   assert.deepEqual(

@@ -8,6 +8,7 @@ import torch
 import prosect
 from families import random_lens
 from prosect.engines.learned import lost, ridge, trained
+from prosect.tokens import vocabulary_labels
 
 WORDS = [
     "river",
@@ -117,6 +118,11 @@ def test_odd_arguments_are_refused_with_a_sentence() -> None:
         prosect.learn_identity(lens, TEXTS[0])
     refused = [
         ({"seeds": 0}, "seeds is a whole number above 0, not 0"),
+        ({"seeds": -1}, "seeds is a whole number above 0, not -1"),
+        ({"seeds": 1.5}, "seeds is a whole number above 0, not 1.5"),
+        ({"seeds": "a"}, "seeds is a whole number above 0, not 'a'"),
+        ({"rate": float("nan")}, "rate is a number above 0, not nan"),
+        ({"rate": "fast"}, "rate is a number above 0, not 'fast'"),
         ({"batch": 2.5}, "batch is a whole number above 0, not 2.5"),
         ({"rate": -1.0}, "rate is a number above 0, not -1.0"),
         ({"shape": "ridge", "epochs": 3}, "epochs is of the training by Adam"),
@@ -124,3 +130,15 @@ def test_odd_arguments_are_refused_with_a_sentence() -> None:
     for options, message in refused:
         with pytest.raises(prosect.ProsectError, match=message):
             prosect.learn_identity(lens, TEXTS, **options)  # pyright: ignore
+    with pytest.raises(prosect.ProsectError, match="learn_identity takes a Lens, not Trace"):
+        prosect.learn_identity(lens.trace("a river"), TEXTS)  # pyright: ignore
+
+
+def test_a_mistake_names_words_of_the_vocabulary_alike() -> None:
+    lens = random_lens("gpt2", torch.float32)
+    found = prosect.learn_identity(lens, TEXTS, "ridge", candidates="vocabulary")
+    words = vocabulary_labels(range(lens.anatomy.words.num_embeddings), lens.tokenizer)
+    assert found.mistakes
+    for mistake in found.mistakes:
+        assert {mistake.token, mistake.taken_for} <= set(words)
+        assert mistake.token != mistake.taken_for

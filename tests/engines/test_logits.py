@@ -47,3 +47,15 @@ def test_without_a_head_or_a_token_the_sentence_says_so() -> None:
     lens = prosect.Lens(random_model("bert"), word_pieces())
     with pytest.raises(prosect.ProsectError, match="The vocabulary counts from 0 to 399"):
         lens.trace("a").logit_contributions(400)
+    trace = lens.trace("a river")
+    for token in ("the", 1.5, True):
+        with pytest.raises(prosect.ProsectError, match="A token's index is a whole number"):
+            trace.logit_contributions(token)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="no baseline 'x': choose one of zero, bias"):
+        trace.logit_contributions(3, baseline="x")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_prediction_is_taken_for_its_token() -> None:
+    trace = prosect.Lens(random_model("bert"), word_pieces()).trace("a river")
+    first = trace.predict()[0]
+    assert trace.logit_contributions(first).logit == trace.logit_contributions(first.id).logit

@@ -297,7 +297,18 @@ def test_link_keeps_places_the_same_both_ways(trace: prosect.Trace) -> None:
     assert bars.layer == 2
 
 
+@pytest.mark.parametrize("wrong", ["hi", None, 3])
+def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
+    for view in (prosect.Explorer, prosect.Heatmap, prosect.Neighbors, prosect.TermBars):
+        with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
+            view(wrong)
+    with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):
+        prosect.Neighbors(random_lens("gpt2"))  # pyright: ignore[reportArgumentType]
+
+
 def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
+    with pytest.raises(ValueError, match="link takes views and figures, not 3"):
+        prosect.link(prosect.TermBars(trace), 3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least two"):
         prosect.link(prosect.Heatmap(trace))
     other = random_lens("bert").trace("The river")

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from prosect.anatomy.stream import Attended, Embedded, Fed, State, Wrote
+from prosect.arguments import listed, whole_number
 from prosect.capture import Run
 from prosect.engines import attribution as engine
 from prosect.engines.tangents import Point, merged, points, push, written
@@ -45,6 +46,10 @@ class Attribution:
         How many random probes a source token; None where exact.
     start
         The hidden state whose tokens are the sources.
+    times_input
+        Whether it is of the change along the input vectors.
+    head
+        (layer, head) where it is of what one head writes; None: of the hidden vectors.
     """
 
     values: Float[Tensor, "layer target source"]
@@ -54,21 +59,47 @@ class Attribution:
     targets: list[int]
     probes: int | None
     start: int
+    times_input: bool = False
+    head: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         how = "exact" if self.probes is None else f"{self.probes} probes"
+        how += ", times input" if self.times_input else ""
+        how += "" if self.head is None else f", head {self.head[1]} of layer {self.head[0]}"
         layers, targets, sources = self.values.shape
         return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
-        """Of some targets only, given by their positions."""
-        places = [self.targets.index(target) for target in targets]
+        """Of some targets only, given by their positions.
+
+        Raises
+        ------
+        ProsectError
+            If one of them is not among the targets.
+        """
+        chosen = listed(targets, "position")
+        for target in chosen:
+            if target not in self.targets:
+                known = ", ".join(map(str, self.targets))
+                raise ProsectError(f"There is no target {target} here: choose from {known}.")
+        places = [self.targets.index(target) for target in chosen]
         return replace(
             self,
             values=self.values[:, places],
             norms=self.norms[:, places],
             standard_error=self.standard_error[:, places],
-            targets=list(targets),
+            targets=chosen,
+        )
+
+    def after(self, layers: Sequence[int]) -> Attribution:
+        """After some of its layers only, given by their numbers."""
+        rows = [self.layers.index(layer) for layer in layers]
+        return replace(
+            self,
+            values=self.values[rows],
+            norms=self.norms[rows],
+            standard_error=self.standard_error[rows],
+            layers=list(layers),
         )
 
     def own(self) -> Float[Tensor, "layer"]:
@@ -79,7 +110,14 @@ class Attribution:
         """The share of all sources at each distance, 0 to ``furthest``, mean over targets.
 
         Both sides together; the last column holds all that are at least that far.
+
+        Raises
+        ------
+        ProsectError
+            If the distance is no whole number from 0.
         """
+        if whole_number(furthest, "distance") < 0:
+            raise ProsectError(f"Distances count from 0, not {furthest}.")
         distance = self._distance().clamp_max(furthest)
         return torch.stack(
             [(self.values * (distance == d)).sum(-1).mean(-1) for d in range(furthest + 1)], dim=-1
@@ -117,8 +155,6 @@ def attribute(
 ) -> Attribution:
     """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
     details = [record.detail for record in run.stream if isinstance(record, Wrote)]
-    if not layers:
-        raise ProsectError("There are no layers: name at least one, or leave layers out.")
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
     if any(isinstance(detail, Attended) and detail.scores is None for detail in details):
@@ -166,6 +202,8 @@ def attribute(
         targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
+        times_input=times_input,
+        head=head,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +19,7 @@ from prosect.engines import identity, learned
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
-from prosect.tokens import Token
+from prosect.tokens import Token, vocabulary_labels
 
 SPLIT = (0.70, 0.15, 0.15)
 """Training, validation and test texts, as in the paper."""
@@ -34,7 +36,7 @@ class Mistake:
     layer
         The hidden state.
     token, taken_for
-        The labels.
+        The labels: those of the text's tokens, or with the vocabulary those of its words.
     """
 
     layer: int
@@ -136,11 +138,15 @@ def learn_identity(
     ):
         if value not in known:
             raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
+    if not isinstance(lens, Lens):
+        raise ProsectError(f"learn_identity takes a Lens, not {type(lens).__name__}.")
     options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
     for name, value in {"seeds": seeds, **options}.items():
-        if not value > 0 or (name != "rate" and value != int(value)):
+        known = numbers.Real if name == "rate" else numbers.Integral
+        fits = isinstance(value, known) and not isinstance(value, bool)
+        if not fits or not 0 < float(value) < math.inf:
             kind = "a number" if name == "rate" else "a whole number"
-            raise ProsectError(f"{name} is {kind} above 0, not {value}.")
+            raise ProsectError(f"{name} is {kind} above 0, not {value!r}.")
     if shape == "ridge":
         chosen = [name for name, value in options.items() if value != TRAINING[name]]
         if chosen:
@@ -176,15 +182,10 @@ def learn_identity(
                 transfer[seed, layer] = right.float().mean(-1)
                 recovered[seed, layer] = transfer[seed, layer, layer]
                 if seed == seeds - 1:
-                    lost = (~right[layer]).nonzero()[:, 0].tolist()
-                    mistakes += [
-                        Mistake(
-                            layer,
-                            test.labels[i],
-                            _label(lens, test, int(found[layer, i]), candidates),
-                        )
-                        for i in lost
-                    ]
+                    lost = ~right[layer]
+                    own, others = _right(test, candidates)[lost], found[layer, lost]
+                    names = (_labels(lens, test, x.tolist(), candidates) for x in (own, others))
+                    mistakes += [Mistake(layer, *pair) for pair in zip(*names, strict=True)]
                 bar.update()
     plain = _nearest(lens, nn.Identity(), test, metric, candidates) == _right(test, candidates)
     return Identifiability(
@@ -245,7 +246,8 @@ def _nearest(
     return found
 
 
-def _label(lens: Lens, texts: _Texts, candidate: int, candidates: str) -> str:
-    if candidates == "sentence":
-        return texts.labels[candidate]
-    return str(lens.tokenizer.convert_ids_to_tokens(candidate))
+def _labels(lens: Lens, texts: _Texts, numbers: list[int], candidates: str) -> list[str]:
+    """Of candidates, given by their numbers."""
+    if candidates == "vocabulary":
+        return vocabulary_labels(numbers, lens.tokenizer)
+    return [texts.labels[number] for number in numbers]

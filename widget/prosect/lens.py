@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from prosect.anatomy.families import anatomies_of
+from prosect.arguments import check_count
 from prosect.capture import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
@@ -170,8 +171,7 @@ class Lens:
             As :meth:`trace`; the message names the text by its number, from 0. Also if there is not
             one ``instead`` a text.
         """
-        if batch_size < 1:
-            raise ProsectError(f"batch_size counts texts and must be at least 1, not {batch_size}.")
+        check_count(batch_size, "batch_size counts texts")
         if isinstance(texts, str):
             raise TypeError("traces takes many texts: for a single one use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
@@ -216,7 +216,7 @@ class Lens:
         encoding = self.tokenizer(text_target=target, verbose=False)
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
-        self._check_length(tokens, decoder.positions)
+        self._check_length(tokens, decoder.positions, (target,))
         device = self.anatomy.words.weight.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
@@ -232,7 +232,7 @@ class Lens:
             _check_text(item)
         encoding = self.tokenizer(given.text, text_pair=given.pair, verbose=False)
         tokens = self._tokens(encoding, given.texts)
-        self._check_length(tokens, self.anatomy.positions)
+        self._check_length(tokens, self.anatomy.positions, given.texts)
         fields = {
             name: list(values)
             for name, values in encoding.items()
@@ -243,6 +243,7 @@ class Lens:
             self._check_instead(position, id, len(tokens))
             tokens[position] = in_place_of(tokens[position], id, self.tokenizer)
             fields["input_ids"][position] = id
+        self._check_types(fields.get("token_type_ids", ()))
         return fields, tokens
 
     def _check_instead(self, position: int, id: int, count: int) -> None:
@@ -279,8 +280,21 @@ class Lens:
             for name in texts[0]
         }
 
-    def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
+    def _check_types(self, types: Sequence[int]) -> None:
+        known = next((e.module for e in self.anatomy.embeddings if e.name == "type"), None)
+        if isinstance(known, nn.Embedding) and max(types, default=0) >= known.num_embeddings:
+            raise ProsectError(
+                f"{self.name} does not tell the texts of a pair apart: join them into one text."
+            )
+
+    def _check_length(
+        self, tokens: Sequence[Token], limit: int | None, texts: Sequence[str]
+    ) -> None:
         if all(token.special and token.span is None for token in tokens):
+            if any(text.strip() for text in texts):
+                raise TextLengthError(
+                    "The tokenizer makes no token of this text: it drops all of its characters."
+                )
             raise TextLengthError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
         if over > 0:
@@ -380,6 +394,11 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ProsectError(
+            f"{type(tokenizer).__name__} is not a transformers tokenizer: "
+            "load it with AutoTokenizer.from_pretrained."
+        )
     if len(tokenizer) > embeddings:
         raise ProsectError(
             f"The tokenizer knows {len(tokenizer)} tokens and the model embeds {embeddings}: "

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from prosect.anatomy.stream import Attended
+from prosect.arguments import check_share, whole_number
 from prosect.engines import effective, measures
 from prosect.errors import ProsectError
 
@@ -64,8 +66,8 @@ class Alternative:
     attention
         [target, source], non-negative, rows summing to one.
     furthest
-        [target], the largest step along each row's direction that keeps it so; 0 where a row cannot
-        move.
+        [target], how far each row can go in its direction and stay so, as the length of the change;
+        0 where it cannot move.
     error
         The certificate: max over targets of |A' T − A T| / |A T|.
     """
@@ -92,7 +94,7 @@ class NullSpace:
         space of its own: rank, dimension and basis are those of this row, the last of those that see
         most tokens. Else those of every row.
     rank
-        Of T = V W_O, for the tokens that the row sees.
+        Of T = V W_O, for the tokens that the row sees; V without its bias, if it was asked for so.
     dimension
         Their number − rank([T, 1]), with rows kept summing to one.
     basis
@@ -112,9 +114,11 @@ class NullSpace:
     _tolerance: float
 
     @classmethod
-    def of(cls, attended: Attended, layer: int, head: int, tolerance: float) -> NullSpace:
+    def of(
+        cls, attended: Attended, layer: int, head: int, tolerance: float, value_bias: bool = True
+    ) -> NullSpace:
         """The null space of one head of a run."""
-        t = effective.coordinates(attended)[head]
+        t = effective.coordinates(attended, value_bias)[head]
         row, seen = effective.freest(len(t), attended.visible)
         rank = int(effective.column_basis(t[None, seen], tolerance)[1])
         own = effective.null_basis(t[seen], tolerance, keep_sums=True)
@@ -138,46 +142,44 @@ class NullSpace:
         t: float = 1.0,
         *,
         seed: int = 0,
-        direction: Float[Tensor, "dimension"] | None = None,
+        direction: Sequence[float] | Float[Tensor, "dimension"] | None = None,
     ) -> Alternative:
         """Move every row along the null space as far as it stays a distribution.
 
         Parameters
         ----------
         t
-            How far, as a share of the furthest: 0 is the attention itself, 1 as far as possible.
+            How far, as a share of the furthest: 0 is the attention itself, 1 as far as possible in
+            the row's direction, which is one of many: others may lead further.
         seed
             Of the random direction of each row.
         direction
             Instead of a seed, coordinates in ``basis`` for all rows (not in causal models and sliding
-            windows, where every row has its own null space).
+            windows, where every row has its own null space). Its length does not matter.
 
         Raises
         ------
         ProsectError
-            If t is not between 0 and 1, or the direction does not fit or comes with a seed.
+            If t is not between 0 and 1, the seed is no whole number, or the direction does not fit,
+            is not finite or comes with a seed.
         """
-        if not 0 <= t <= 1:
-            raise ProsectError(f"t is a share between 0 and 1, not {t}.")
+        check_share(t, "t")
+        seed = whole_number(seed, "seed")
         if direction is not None and seed != 0:
             raise ProsectError("A direction leaves nothing to a seed: give one of them.")
         if direction is not None and self.visible is not None:
             raise ProsectError("Here every row has a null space of its own: choose a seed.")
-        if direction is not None and direction.shape != (self.dimension,):
-            raise ProsectError(
-                f"direction has one number for each of the {self.dimension} dimensions."
-            )
+        given = None if direction is None else self._direction(direction)
         generator = torch.Generator().manual_seed(seed)
         moved, steps = self._alpha.clone(), torch.zeros(len(self._alpha), dtype=torch.float64)
         for row in range(len(self._alpha)):
             seen, basis = self._of_row(row)
             if basis.shape[1] == 0:
                 continue
-            if direction is None:
+            along = given
+            if along is None:
                 along = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
-            else:
-                along = direction.double()
-            delta = basis @ along.to(basis)
+            delta = basis @ normalize(along.to(basis), dim=0)
             step = effective.furthest(moved[row, seen], delta)
             if step.isinf():  # no direction at all
                 continue
@@ -188,6 +190,19 @@ class NullSpace:
         size = before.norm(dim=-1).clamp_min(torch.finfo(before.dtype).tiny)
         gap = (after - before).norm(dim=-1) / size
         return Alternative(moved, steps, float(gap.max()))
+
+    def _direction(self, direction: object) -> Float[Tensor, "dimension"]:
+        try:
+            found = torch.as_tensor(direction, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise ProsectError(f"direction is a list of numbers, not {direction!r}.") from None
+        if found.shape != (self.dimension,):
+            raise ProsectError(
+                f"direction has one number for each of the {self.dimension} dimensions."
+            )
+        if not found.isfinite().all():
+            raise ProsectError("direction has NaN or infinite numbers in it.")
+        return found
 
     def _of_row(self, row: int) -> tuple[Tensor | slice, Float[Tensor, "seen dimension"]]:
         """What a row sees and a basis of its null space there."""
@@ -206,7 +221,9 @@ class EffectiveCorrelation:
     Attributes
     ----------
     pearson, spearman
-        [layer, head], of all entries of the two matrices that the model can use.
+        [layer, head], of all entries of the two matrices that the model can use: 1 where they are the
+        same, even if they are constant, as in a text of one token; NaN where only one is constant, as
+        A⊥ of a head that writes nothing.
     baseline
         [layer], Pearson's r of the same for random matrices of the same size, with the same entries
         in use: softmax of normal scores of standard deviation 2, normal value vectors.
@@ -221,7 +238,7 @@ class EffectiveCorrelation:
     special_after: Float[Tensor, "layer head"]
 
     def __repr__(self) -> str:
-        mean, baseline = float(self.pearson.mean()), float(self.baseline.mean())
+        mean, baseline = float(self.pearson.nanmean()), float(self.baseline.mean())
         return f"EffectiveCorrelation(mean Pearson {mean:.3f}, random baseline {baseline:.3f})"
 
 

@@ -178,7 +178,7 @@ function Path({ scene, found, target, followed }: PathProps) {
     });
   }, [scene, tokens.value, found, target]);
   const fitting = fit(chips, width.value - 24);
-  const kept = rows.filter((row) => recovered[row * n + target]).length;
+  const kept = rows.filter((row) => row > 0 && recovered[row * n + target]).length;
   return (
     <div ref={box}>
       <div class="prosect-paths" style={{ "--prosect-chips": fitting }}>
@@ -222,7 +222,9 @@ function Path({ scene, found, target, followed }: PathProps) {
       </div>
       <p class="prosect-caption prosect-muted" data-testid="recovered">
         <span class="prosect-holds">Green</span>: the token itself, filled where it is nearest
-        {words && ` of ${count(about.value.words)} words`}. Recovered at {kept} of {layers} layers.
+        {words && ` of ${count(about.value.words)} words`}. Recovered at {kept} of {layers - 1}{" "}
+        layers
+        {recovered[target] === 1 && " and in the embeddings"}.
       </p>
     </div>
   );

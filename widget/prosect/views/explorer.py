@@ -5,7 +5,11 @@ from prosect.views.neighbors import Identifying
 
 
 class Explorer(Identifying):
-    """The linked views of a trace, from the whole to the one token."""
+    """The linked views of a trace, from the whole to the one token.
+
+    Beside the places of every view it has those of the neighbours: ``candidates``, "sentence" or
+    "vocabulary", and ``metric``, "cosine" or "l2".
+    """
 
     name = "explorer"
     shows = (

@@ -50,7 +50,11 @@ class Identifying(View):
 
 
 class Neighbors(Identifying):
-    """The nearest input embeddings of the pinned token; without one, which tokens are recovered."""
+    """The nearest input embeddings of the pinned token; without one, which tokens are recovered.
+
+    Beside the places of every view it has ``candidates``, "sentence" or "vocabulary", and ``metric``,
+    "cosine" or "l2".
+    """
 
     name = "neighbors"
     shows = (sources.neighbors,)

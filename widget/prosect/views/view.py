@@ -79,6 +79,11 @@ class View(anywidget.AnyWidget):
     shows: ClassVar[tuple[Callable[[Trace], Sources], ...]]
 
     def __init__(self, trace: Trace, **traits: Any) -> None:
+        if not isinstance(trace, Trace):
+            raise ProsectError(
+                f"{type(self).__name__} shows a trace, not {type(trace).__name__}: "
+                "make one with lens.trace(text)."
+            )
         unknown = sorted(set(traits) - {*self.places, "layout"})
         if unknown:
             raise TypeError(
@@ -114,9 +119,10 @@ class View(anywidget.AnyWidget):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
-        It opens at the reader's present place. What is open there is in the file, and every other
-        kind of map or search that fits in time and bytes or was computed before: for long texts,
-        call ``trace.map(kind)`` or ``trace.identify(...)`` for those that should be there too.
+        Folders on the way are made, and ~ is the home folder. The page opens at the reader's present
+        place. What is open there is in the file, and every other kind of map or search that fits in
+        time and bytes or was computed before: for long texts, call ``trace.map(kind)`` or
+        ``trace.identify(...)`` for those that should be there too.
         """
         kinds = kept_in_page(self._trace, self.kind)
 
