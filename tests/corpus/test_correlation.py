@@ -72,11 +72,12 @@ def test_figures_are_those_of_all_tokens_in_memory(family: str, special: bool) -
 def test_a_model_correlates_with_itself_and_does_not_change() -> None:
     found = correlation({"one": random_lens("bert"), "same": random_lens("bert")})
     (rho,), (change,) = found.correlation.values(), found.change.values()
-    np.testing.assert_allclose(rho[:, 1:], 1.0, atol=1e-12)
-    assert (change == 0).all()
+    # the same sums may be rounded differently in another place of the memory
+    np.testing.assert_allclose(rho[:, 1:], 1.0, atol=1e-6)
+    np.testing.assert_allclose(change, 0.0, atol=1e-7)
     (error,), (change_error,) = found.correlation_error.values(), found.change_error.values()
-    np.testing.assert_allclose(error[:, 1:], 0.0, atol=1e-12)
-    assert (change_error == 0).all()
+    np.testing.assert_allclose(error[:, 1:], 0.0, atol=1e-6)
+    np.testing.assert_allclose(change_error, 0.0, atol=1e-7)
 
 
 def test_shares_that_are_all_the_same_have_no_rank() -> None:
