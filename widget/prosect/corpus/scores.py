@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -65,8 +65,10 @@ def numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
     ProsectError
         If there is none, one is there twice, or one is no whole number.
     """
-    several = isinstance(seeds, str) or hasattr(seeds, "__iter__")
-    found = listed(seeds, "seed") if several else range(whole_number(seeds, "number of seeds"))
+    if isinstance(seeds, Iterable):
+        found = listed(seeds, "seed")
+    else:
+        found = list(range(whole_number(seeds, "number of seeds")))
     if not found or len(set(found)) < len(found):
         raise ProsectError(
             f"seeds are how many, or different numbers, at least one, not {seeds!r}."

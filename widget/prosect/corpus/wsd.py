@@ -150,9 +150,11 @@ def wsd(
 
     An instance is a word with a sense whose lemma has several senses in the sentences given; its
     vector is the sum over its tokens. Instances are split 80/10/10 into training, validation and
-    test: as in the paper one by one, so that those of one sentence may be in different parts; but an
-    instance and its copies, the same word of a sentence with the same words, are in one. Two methods choose among the senses of the lemma: the k nearest neighbours among the
-    training instances of the lemma, and a classifier whose first layer all lemmas share
+    test: as in the paper one by one, so that those of one sentence may be in different parts; but
+    an instance and its copies, the same word of a sentence with the same words, are in one.
+
+    Two methods choose among the senses of the lemma: the k nearest neighbours among the training
+    instances of the lemma, and a classifier whose first layer all lemmas share
     (:class:`~prosect.corpus.classifier.Training`). The baseline is the most frequent sense in
     training.
 
@@ -189,7 +191,8 @@ def wsd(
     TypeError
         If a sentence is none that a reader made.
     ProsectError
-        If an argument is out of range, there are fewer than ten different instances, or no text fits a model.
+        If an argument is out of range, there are fewer than ten different instances, or no text
+        fits a model.
     """
     check_known(metric, get_args(Metric), "metric")
     k, folds = whole_number(k, "number of neighbours"), whole_number(folds, "number of folds")
