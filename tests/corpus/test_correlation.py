@@ -237,6 +237,11 @@ def test_figures_show_every_term_and_pair(tmp_path: Path) -> None:
     figure = found.figure()
     assert [axes.get_title() for axes in figure.axes] == list(found.pairs)
     drawn = figure.axes[2].lines[2].get_ydata()
+    assert figure.axes[0].get_ylim()[0] < 0  # ρ of models that have little in common
+    near = {pair: 0.9 + 0.1 * abs(rho) for pair, rho in found.correlation.items()}
+    bottom = replace(found, correlation=near).figure().axes[0].get_ylim()[0]
+    assert 0.7 < bottom < 0.9
+    assert found.figure("change").axes[0].get_ylim()[0] < 0
     np.testing.assert_array_equal(drawn, found.correlation["b → c"][1])
     figure.savefig(tmp_path / "correlation.pdf")
     plot = found.plot("change")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,8 @@ def test_inputs_that_do_not_vary_are_no_input() -> None:
 
 def test_fewer_tokens_than_dimensions_leave_nothing_unexplained() -> None:
     lens = random_lens("bert")
-    found = linear_ff(lens, TEXTS[:1], worst=3)
+    with pytest.warns(UserWarning, match="bert: R² in-sample says nothing.*give more texts"):
+        found = linear_ff(lens, TEXTS[:1], worst=3)
     n = len(lens.trace(TEXTS[0]).tokens)
     assert n <= 32
     assert (found.rank["bert"] == min(n - 1, 31)).all()
@@ -210,7 +212,15 @@ def test_a_part_without_texts_has_no_figure() -> None:
     only = [text for text in TEXTS if lot(text, 0) < SHARE]
     assert only
     assert np.isnan(linear_ff(lens, only).held_out["bert"]).all()  # none to fit to
-    found = linear_ff(lens, held_out=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # there are enough tokens, and none was to be held out
+        found = linear_ff(lens, held_out=0)
+    (axes,) = found.figure().axes
+    assert [text.get_text() for text in axes.figure.legends[0].texts] == ["in-sample"]
+    assert [mark.labels for mark in found.plot().marks] == [["in-sample"]]
+    apart = [text for text in TEXTS if text not in only]
+    with pytest.warns(UserWarning, match="bert: no text is held out"):
+        linear_ff(lens, apart)
     assert np.isnan(found.held_out["bert"]).all()
     assert np.isnan(found.held_out_error["bert"]).all()
     np.testing.assert_allclose(
@@ -316,6 +326,13 @@ def test_copies_of_a_text_are_on_one_side_and_the_seed_decides_which() -> None:
     assert 0.4 < np.mean(np.equal(sides, other)) < 0.6
 
 
+def test_copies_that_differ_in_white_space_are_on_one_side() -> None:
+    products = Products(special=True, held_out=0.5, seed=3)
+    for text in sentences(50):
+        spaced = f" {text.replace(' ', '  ')} "
+        assert products.is_held_out(spaced) == products.is_held_out(text)
+
+
 def test_special_tokens_can_be_left_out() -> None:
     lens = random_lens("bert")
     found = linear_ff(lens, special=False)
@@ -388,7 +405,7 @@ def test_figures_show_both_scores(tmp_path: Path) -> None:
     found = linear_ff(models)
     figure = found.figure()
     assert [axes.get_title() for axes in figure.axes] == ["small", "other"]
-    drawn = figure.axes[1].lines[2]
+    drawn = next(line for line in figure.axes[1].lines if line.get_label() == "held-out")
     assert drawn.get_xdata().tolist() == [1, 2, 3]
     np.testing.assert_array_equal(drawn.get_ydata(), found.held_out["other"].mean(-1))
     figure.savefig(tmp_path / "linear.pdf")

@@ -347,9 +347,12 @@ def test_accuracies_stand_beside_the_papers() -> None:
     own, learned = (f"bert-base-uncased (paper), {head} head" for head in ("default", "learned"))
     assert table.loc["f", (own, "mean")] == pytest.approx(0.0136)
     assert table.loc["f", (learned, "mean")] == pytest.approx(0.5377)
-    assert table[[own, learned]].notna().sum().sum() == 2
-    np.testing.assert_allclose(table["bert, default head", "mean"], only(found.default_test))
-    np.testing.assert_allclose(table["bert, learned head", "mean"], only(found.learned).mean(0))
+    assert list(table.index) == ["f"]  # the paper has no others
+    assert list(table[[own, learned]].columns) == [(own, "mean"), (learned, "mean")]
+    with pytest.raises(prosect.ProsectError, match="none of these subsets here, only f"):
+        mlm(fitted(), MANY[:20], heads=["default"], subsets=["h", "all"]).compare()
+    np.testing.assert_allclose(table["bert, default head", "mean"], only(found.default_test)[2])
+    np.testing.assert_allclose(table["bert, learned head", "mean"], only(found.learned).mean(0)[2])
 
 
 def test_a_single_head_makes_a_table_and_figures_too() -> None:
@@ -372,7 +375,10 @@ def test_several_models_are_judged_on_the_same_targets() -> None:
     np.testing.assert_array_equal(found.learned["other"], only(alone.learned))
     np.testing.assert_array_equal(found.default_test["other"], only(alone.default_test))
     assert len(found.to_frame()) == 30
-    assert len(found.figure().axes) == 2
+    figure = found.figure()
+    assert len(figure.axes) == 2
+    levels = [line for axes in figure.axes for line in axes.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in levels] == list(found.most_frequent.values())
     assert found.agreement("other").equals(alone.agreement())
 
 

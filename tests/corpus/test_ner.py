@@ -298,8 +298,13 @@ def test_figures_show_every_subset_and_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(macro, found.macro["tuned"].mean(0))
     np.testing.assert_array_equal(spans, found.spans["tuned"].mean(0))
     figure.savefig(tmp_path / "ner.pdf")
+    for axes in figure.axes:
+        ends = np.array([c[2][0].get_segments() for c in axes.containers])[..., 1]
+        assert 0 <= ends.min() <= ends.max() <= 1  # no bar leaves what a score can be
+        levels = [line for line in axes.lines if len(line.get_xdata()) == 2]
+        assert [line.get_linestyle() for line in levels] == ["--", ":"]
     heat = found.figure_agreement()
-    assert heat.axes[0].get_title() == "agreement: pretrained above, tuned below"
+    assert heat.axes[0].get_title().replace("\n", " ") == "agreement: pretrained above, tuned below"
     plot = found.plot("tuned")
     assert plot.title == "tuned"
     np.testing.assert_array_equal(plot.marks[1].y, found.macro["tuned"].mean(0))

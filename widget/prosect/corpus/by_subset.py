@@ -48,12 +48,14 @@ class BySubset(Result):
     def plot(self, model: str | None = None) -> BqplotFigure:
         """The scores by subset of one model, the first by default (bqplot)."""
         name = self._named(model)
-        return by_subset(self._points(name), self._levels, self._axis, self._title(name))
+        return by_subset(self._points(name), self._levels(name), self._axis, self._title(name))
 
     def figure(self) -> Figure:
         """The scores by subset, a panel a model, with bars for their spread (matplotlib)."""
-        panels = {self._title(model): self._points(model) for model in self.subsets}
-        return by_subset_for_papers(panels, self._levels, self._axis)
+        panels = {
+            self._title(model): (self._points(model), self._levels(model)) for model in self.subsets
+        }
+        return by_subset_for_papers(panels, self._axis)
 
     def plot_agreement(self, model: str | None = None) -> BqplotFigure:
         """The agreement between subsets as a heat map (bqplot)."""
@@ -69,9 +71,8 @@ class BySubset(Result):
     @abstractmethod
     def _points(self, model: str) -> list[Points]: ...
 
-    @property
     @abstractmethod
-    def _levels(self) -> list[Level]: ...
+    def _levels(self, model: str) -> list[Level]: ...
 
     @abstractmethod
     def _sides(self, model: str | None) -> str: ...
@@ -111,7 +112,13 @@ def beside_the_paper(
     runs
         By model, scores [seed, subset].
     reported
-        By the name of a column, scores × 100 by the paper's names of subsets.
+        By the name of a column, scores × 100 by the paper's names of subsets. Only subsets that the
+        paper has there are rows.
+
+    Raises
+    ------
+    ProsectError
+        If it has none of them.
     """
     pandas = needs("pandas")
     columns = {}
@@ -124,7 +131,11 @@ def beside_the_paper(
         table[name, "mean"] = [
             scores.get(_ALL if label == "all" else label, np.nan) / 100 for label in table.index
         ]
-    return table
+    table = table[table[list(reported)].notna().any(axis=1)]
+    if table.empty:
+        known = ", ".join(dict.fromkeys(label for scores in reported.values() for label in scores))
+        raise ProsectError(f"The paper reports none of these subsets here, only {known}.")
+    return table.dropna(axis=1, how="all")
 
 
 _ALL = "i+h+f+c"

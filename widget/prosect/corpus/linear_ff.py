@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -130,10 +131,12 @@ class LinearFFResult(Result):
             "in-sample": (self.in_sample, self.in_sample_error),
             "held-out": (self.held_out, self.held_out_error),
         }
-        return [
+        lines = [
             Line(name, _mean(values[model]), 2 * errors[model], first=1)
             for name, (values, errors) in found.items()
         ]
+        # without a figure, such as where no text was held out, there is no line to explain
+        return [line for line in lines if not np.isnan(line.mean).all()] or lines[:1]
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -199,6 +202,12 @@ def linear_ff(
     ------
     ProsectError
         If a setting is out of range, there is no text, or none fits a model.
+
+    Warns
+    -----
+    UserWarning
+        If there are so few tokens that a linear map fits any outputs, or no text happens to be held
+        out.
     """
     check_flag(special, "special")
     check_share(held_out, "held_out", below_one=True)
@@ -220,6 +229,8 @@ def linear_ff(
             outcome = replace(outcome, seconds=outcome.seconds + again.seconds)
         outcomes[name] = outcome
     counts = {name: _tokens(outcome.arrays) for name, outcome in outcomes.items()}
+    for name, both in scores.items():
+        _warn(name, both, counts[name], held_out)
     settings = {"special": special, "held_out": float(held_out), "worst": worst}
     return LinearFFResult(
         About.of(outcomes, max(counts.values(), key=lambda c: c["tokens"]), settings, (seed,)),
@@ -230,6 +241,19 @@ def linear_ff(
         rank={name: both.in_sample.map.rank for name, both in scores.items()},
         worst={name: _columns(found.get(name), items) for name in scores},
     )
+
+
+def _warn(model: str, scores: Scores, counts: Mapping[str, int], held_out: float) -> None:
+    """Say where R² says nothing for want of texts."""
+    tokens, rank = counts["tokens"], int(scores.in_sample.map.rank.max())
+    if rank >= tokens - 1:
+        warnings.warn(
+            f"{model}: R² in-sample says nothing, as a linear map fits any outputs of {tokens} tokens "
+            f"whose inputs vary in {rank} directions: give more texts.",
+            stacklevel=3,
+        )
+    if held_out and not counts["of them held out"]:
+        warnings.warn(f"{model}: no text is held out, so there is no R² held-out.", stacklevel=3)
 
 
 def _tokens(arrays: Arrays) -> dict[str, int]:

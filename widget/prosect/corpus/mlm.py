@@ -170,13 +170,8 @@ class MlmResult(BySubset):
             points.append(Points(name, labels, runs.mean(0), spread(runs)))
         return points
 
-    @property
-    def _levels(self) -> list[Level]:
-        several = len(self.most_frequent) > 1
-        return [
-            Level(f"most frequent token{f', {model}' if several else ''}", value)
-            for model, value in self.most_frequent.items()
-        ]
+    def _levels(self, model: str) -> list[Level]:
+        return [Level("most frequent token", self.most_frequent[model])]
 
     def _sides(self, model: str | None) -> str:
         name = self._named(model)

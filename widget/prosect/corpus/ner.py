@@ -68,7 +68,7 @@ class NerResult(BySubset):
     words: list[float]
     agreements: dict[str, np.ndarray]
 
-    _axis: ClassVar[str] = "token macro-F1"
+    _axis: ClassVar[str] = "token macro-F1, span F1"
 
     @property
     def macro(self) -> dict[str, Float[np.ndarray, "seed subset"]]:
@@ -140,8 +140,7 @@ class NerResult(BySubset):
             Points("span F1, ± spread over seeds", labels, spans.mean(0), spread(spans)),
         ]
 
-    @property
-    def _levels(self) -> list[Level]:
+    def _levels(self, model: str) -> list[Level]:
         return [
             Level("every word O: macro-F1", self.majority[0]),
             Level("the word's usual tag: macro-F1", self.words[0]),

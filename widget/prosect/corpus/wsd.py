@@ -124,8 +124,7 @@ class WsdResult(BySubset):
             Points("classifier, ± spread over seeds", labels, runs.mean(0), spread(runs)),
         ]
 
-    @property
-    def _levels(self) -> list[Level]:
+    def _levels(self, model: str) -> list[Level]:
         return [Level("most frequent sense", self.most_frequent, self.most_frequent_error)]
 
     def _sides(self, model: str | None) -> str:

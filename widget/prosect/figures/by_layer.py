@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from bqplot.figure import Figure
 
 from prosect.colours import TERM_COLOURS
 from prosect.figures.papers import paper_figure
+from prosect.figures.titles import above, shortened, wrapped
 from prosect.optional import needs
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 OTHERS = ("#4e79a7", "#e08214", "#2a9d74", "#8f5fb0", "#9aa0a6", "#b5485d")
 """The colours of lines that are not terms, in order."""
+SAME = 1e-3
+"""Lines that differ by less than this share of their height show no difference."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def by_layer(lines: Sequence[Line], axis: str, title: str) -> Figure:
         ),
         Axis(scale=scales["y"], orientation="vertical", label=axis, tick_format=".2"),
     ]
-    return Figure(marks=marks, axes=axes, title=title, legend_location="top-right")
+    return Figure(marks=marks, axes=axes, title=shortened(title), legend_location="top-right")
 
 
 def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> PaperFigure:
@@ -94,10 +97,12 @@ def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> Pape
     """
     ticker = needs("matplotlib.ticker")
     width = max(4.2, 3.4 * len(panels))
-    figure = paper_figure(width + 1.0, 3.2)
+    titles = [wrapped(title) for title in panels]
+    figure = paper_figure(width + 1.0, 3.2 + above(titles))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for place, (title, lines) in zip(row, panels.items(), strict=True):
-        place.axhline(0, color="#888888", linewidth=0.6)
+    for place, title, lines in zip(row, titles, panels.values(), strict=True):
+        if not _far_from_zero(panels.values()):
+            place.axhline(0, color="#888888", linewidth=0.6)
         for line, colour in zip(lines, _colours(lines), strict=True):
             place.plot(line.layers, line.mean, ".-", color=colour, label=line.label)
             if line.spread is not None:
@@ -107,10 +112,17 @@ def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> Pape
         place.set_xlabel("layer")
         place.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         place.spines[["top", "right"]].set_visible(False)
-    row[0].set_ylabel(axis)
+    row[0].set_ylabel(wrapped(axis, 28))
     handles, labels = row[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     return figure
+
+
+def _far_from_zero(panels: Iterable[Sequence[Line]]) -> bool:
+    """Whether lines that differ would lie in the upper third of a figure that begins at 0."""
+    means = np.concatenate([line.mean for lines in panels for line in lines])
+    low, high = np.fmin.reduce(means), np.fmax.reduce(means)
+    return bool(2 / 3 * high < low < (1 - SAME) * high)
 
 
 def _colours(lines: Sequence[Line]) -> list[str]:

@@ -13,6 +13,7 @@ from bqplot.figure import Figure
 
 from prosect.figures.by_layer import OTHERS
 from prosect.figures.papers import paper_figure
+from prosect.figures.titles import above, shortened, wrapped
 from prosect.optional import needs
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 RAMP = ("#f2f6fa", "#9dbbd8", "#1f4e79")
 """From little agreement to full agreement."""
+STYLES = ("dashed", "dotted", "dashdot") * 2
+"""Of levels, in order."""
 SLANTED = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
 
 
@@ -46,9 +49,13 @@ class Points:
     error: np.ndarray
 
     @property
-    def bars(self) -> np.ndarray:
-        """[subset], the bars, of no length where there is none."""
-        return np.nan_to_num(self.error)
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """[subset], where bars begin and end, both at the value where there is no error.
+
+        Scores are shares, so that no bar goes below 0 or beyond 1.
+        """
+        error = np.nan_to_num(self.error)
+        return np.maximum(self.value - error, 0), np.minimum(self.value + error, 1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
     scales = {"x": OrdinalScale(domain=labels), "y": LinearScale()}
     marks = []
     for one, colour in zip(points, OTHERS, strict=False):
-        low, high = one.value - one.bars, one.value + one.bars
+        low, high = one.ends
         marks += [
             Lines(
                 x=[[label, label] for label in labels],
@@ -85,14 +92,14 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
                 display_legend=True,
             ),
         ]
-    for level, colour in zip(levels, OTHERS[::-1], strict=False):
+    for level, colour, style in zip(levels, OTHERS[::-1], STYLES, strict=False):
         marks.append(
             Lines(
                 x=labels,
                 y=np.full(len(labels), level.value),
                 scales=scales,
                 colors=[colour],
-                line_style="dashed",
+                line_style=style,
                 labels=[level.name],
                 display_legend=True,
             )
@@ -110,28 +117,35 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
     ]
     margin = {"top": 60, "bottom": 90, "left": 70, "right": 20}
     return Figure(
-        marks=marks, axes=axes, title=title, legend_location="bottom-right", fig_margin=margin
+        marks=marks,
+        axes=axes,
+        title=shortened(title),
+        legend_location="bottom-right",
+        fig_margin=margin,
     )
 
 
 def by_subset_for_papers(
-    panels: Mapping[str, Sequence[Points]], levels: Sequence[Level], axis: str
+    panels: Mapping[str, tuple[Sequence[Points], Sequence[Level]]], axis: str
 ) -> PaperFigure:
-    """Draw scores by subset with matplotlib, a panel for each entry.
+    """Draw scores by subset and levels with matplotlib, a panel for each entry.
 
     Raises
     ------
     ProsectError
         If matplotlib is not installed.
     """
-    figure = paper_figure(max(6.0, 4.6 * len(panels)), 4.2)
+    titles = [wrapped(title) for title in panels]
+    figure = paper_figure(max(6.0, 4.6 * len(panels)), 4.2 + above(titles))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for place, (title, points) in zip(row, panels.items(), strict=True):
+    for place, title, (points, levels) in zip(row, titles, panels.values(), strict=True):
         for i, (one, colour) in enumerate(zip(points, OTHERS, strict=False)):
             at = np.arange(len(one.labels)) + 0.3 * ((i + 0.5) / len(points) - 0.5)
-            place.errorbar(at, one.value, one.bars, fmt="o", ms=4, color=colour, label=one.name)
-        for level, colour in zip(levels, OTHERS[::-1], strict=False):
-            place.axhline(level.value, color=colour, linestyle="--", linewidth=1, label=level.name)
+            low, high = one.ends
+            bars = (one.value - low, high - one.value)
+            place.errorbar(at, one.value, bars, fmt="o", ms=4, color=colour, label=one.name)
+        for level, colour, style in zip(levels, OTHERS[::-1], STYLES, strict=False):
+            place.axhline(level.value, color=colour, ls=style, linewidth=1.2, label=level.name)
             low, high = level.value - level.error, level.value + level.error
             place.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
         place.set_title(title, fontsize="medium")
@@ -178,7 +192,7 @@ def matrix(values: pd.DataFrame, title: str) -> Figure:
     return Figure(
         marks=[cells],
         axes=axes,
-        title=title,
+        title=shortened(title),
         padding_y=0.0,
         fig_margin=margin,
         max_aspect_ratio=1.4,
@@ -195,7 +209,8 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
     """
     colors = needs("matplotlib.colors")
     size = max(3.0, 0.38 * len(values) + 1.6)
-    figure = paper_figure(size + 0.9, size)
+    title = wrapped(title, round(8 * size))
+    figure = paper_figure(size + 0.9, size + above([title]))
     place = figure.subplots()
     ramp = colors.LinearSegmentedColormap.from_list("agreement", RAMP)
     numbers = values.to_numpy()
