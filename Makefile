@@ -57,9 +57,9 @@ $(WEIGHTS): weights.txt $(READY)
 
 # --- use ----------------------------------------------------------------------------------------
 
-demo: setup ## dissect one sentence: a page on disk and the tour, executed
+demo: setup ## dissect one sentence: a page on disk and the notebooks, executed
 	@mkdir -p build
-	$(PY) -m nbconvert --log-level=WARN --to notebook --execute notebooks/tour.ipynb --output-dir build --output tour.ipynb
+	$(PY) -m nbconvert --log-level=WARN --to notebook --execute notebooks/*.ipynb --output-dir build
 	$(BIN)/prosect "$(TEXT)" -o build/demo.html
 	@echo
 	@echo "The page: $(CURDIR)/build/demo.html (open it in any browser, it needs no network)"

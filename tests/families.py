@@ -391,10 +391,13 @@ def sample(stack: str, dtype: torch.dtype = torch.float64) -> prosect.Trace:
     return trace_of(random_lens(family_of(stack), dtype), stack)
 
 
-def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
+def random_model(
+    family: str, dtype: torch.dtype = torch.float64, seed: int = 0, **options: Any
+) -> PreTrainedModel:
     """A model of the family whose every weight is random, norms and biases included."""
     torch.manual_seed(seed)
-    model = FAMILIES[family].make().to(dtype).eval()
+    made = replace(FAMILIES[family], options={**FAMILIES[family].options, **options})
+    model = made.make().to(dtype).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
@@ -406,8 +409,33 @@ def random_model(family: str, dtype: torch.dtype = torch.float64, seed: int = 0)
     return model
 
 
-def random_lens(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> prosect.Lens:
+def random_lens(
+    family: str, dtype: torch.dtype = torch.float64, seed: int = 0, **options: Any
+) -> prosect.Lens:
     """The same, opened with a tokenizer of the kind that the family uses."""
-    return prosect.Lens(
-        random_model(family, dtype, seed), FAMILIES[family].tokenizer(), name=family
-    )
+    model = random_model(family, dtype, seed, **options)
+    return prosect.Lens(model, FAMILIES[family].tokenizer(), name=family)
+
+
+WINDOWS: dict[str, tuple[dict[str, Any], int, int, tuple[int, ...]]] = {
+    "mistral": ({"sliding_window": 12}, 11, 0, (0, 1, 2)),
+    "gemma2": ({"sliding_window": 16}, 15, 0, (0, 2)),
+    "gemma3": ({"sliding_window": 16}, 15, 0, (0, 1, 2)),
+    "modernbert": ({"local_attention": 20}, 10, 10, (1, 2)),
+    "gpt-neo": ({"window_size": 12}, 11, 0, (1, 3)),
+    "qwen3": (
+        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
+        *(15, 0, (1, 2)),
+    ),
+}
+"""Families with windows wider than their heads: how to set one, how many tokens before and after a
+token it sees then, and in which layers; the others see all, or all before it."""
+
+
+def within_window(family: str, layer: int, n: int) -> torch.Tensor:
+    """Which sources each target of n tokens may attend to, [target, source]."""
+    _, before, after, local = WINDOWS[family]
+    if layer not in local:
+        before, after = n, (n if after else 0)
+    distance = torch.arange(n)[:, None] - torch.arange(n)
+    return (distance <= before) & (-distance <= after)

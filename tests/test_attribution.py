@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 import prosect
 from families import FAMILIES, TEXTS, random_lens, random_model
+from prosect import attribution
 from prosect.attribution import Attribution
 
 BANK = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
@@ -72,6 +74,34 @@ def test_chosen_targets_stay_where_they_are() -> None:
 def test_repr_says_how() -> None:
     assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4)"
     assert "16 probes" in repr(traced("bert").attribution(probes=16))
+    trace = random_lens("gpt2").trace("a river")
+    found = trace.attribution(head=(2, 1), times_input=True)
+    assert repr(found).startswith("Attribution(exact, times input, head 1 of layer 2: layer 1,")
+
+
+def test_targets_and_distances_that_are_not_there_are_refused() -> None:
+    with pytest.raises(prosect.ProsectError, match="There is no target -1 here: choose from 0, 1,"):
+        MADE.at([-1])
+    with pytest.raises(prosect.ProsectError, match="positions are given as a list, not as 1"):
+        MADE.at(1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="Distances count from 0, not -1"):
+        MADE.by_distance(-1)
+    with pytest.raises(prosect.ProsectError, match="A seed is a whole number, not 'a'"):
+        traced("bert").attribution(2, seed="a")  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_known_of_all_layers_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_lens("bert").trace(SHORT)
+    exact = trace.map("attribution").values
+
+    def again(*_: Any, **__: Any) -> Any:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("prosect.maps.attribute", again)
+    assert torch.equal(trace.attribution(progress=True).values, exact)
+    found = trace.attribution(layers=[2, 1], targets=[3])
+    assert (found.layers, found.targets) == ([2, 1], [3])
+    assert torch.equal(found.values, exact[[2, 1]][:, [3]])
 
 
 def test_the_map_is_the_exact_attribution() -> None:
@@ -134,6 +164,81 @@ def test_own_shares_of_minilm_fade_with_depth() -> None:
     assert float(error.max()) < 0.002
     assert own[[0, 2, 5]].tolist() == pytest.approx([0.45, 0.28, 0.19], abs=0.006)
     assert (own.diff() < 0).all()
+
+
+@pytest.mark.parametrize("probes", [None, 4])
+def test_an_interrupted_attribution_leaves_trace_and_model_usable(
+    probes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lens = random_lens("bert")
+    trace, expected = lens.trace(SHORT), traced("bert").attribution(probes).values
+    before = states_of(lens)
+    push, calls = attribution.push, []
+
+    def stopped(*args: Any) -> Any:
+        for moved in push(*args):
+            calls.append(moved)
+            if len(calls) == 2:  # in the second block
+                raise KeyboardInterrupt
+            yield moved
+
+    with monkeypatch.context() as patched:
+        patched.setattr("prosect.attribution.push", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            trace.attribution(probes, progress=True)
+    assert states_of(lens) == before
+    torch.testing.assert_close(trace.attribution(probes).values, expected, rtol=0, atol=0)
+    assert torch.equal(lens.trace(SHORT).hidden, trace.hidden)
+
+
+def test_an_interrupted_trace_leaves_the_model_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From within a block, in the middle of the model's own computation."""
+    lens = random_lens("bert")
+    expected, before = lens.trace(SHORT).hidden, states_of(lens)
+    block: Any = lens.anatomy.blocks[1].module
+
+    def stopped(x: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(block.intermediate.intermediate_act_fn, "forward", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            lens.trace(SHORT)
+    assert states_of(lens) == before
+    assert torch.equal(lens.trace(SHORT).hidden, expected)
+
+
+def states_of(lens: prosect.Lens) -> list[object]:
+    """Whatever a run could leave behind in a model."""
+    modules = list(lens.model.modules())
+    return [
+        lens.model.config._attn_implementation,
+        [module.training for module in modules],
+        [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in modules],
+        [parameter.requires_grad for parameter in lens.model.parameters()],
+        torch.is_grad_enabled(),
+    ]
+
+
+@pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
+def test_a_bar_counts_the_tangents(
+    progress: bool | None, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By itself it appears only after seconds, which this text does not take."""
+    trace = random_lens("bert").trace(SHORT)
+    trace.attribution(probes=2, progress=progress)
+    count = 2 * len(trace.tokens)
+    assert (f"{count}/{count}" in capsys.readouterr().err) == shown
+
+
+def test_a_bar_appears_by_itself_where_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("prosect.attribution.PATIENCE", 1e-9)
+    count = random_lens("bert").trace(SHORT).hidden[0].numel()
+    for ask in (lambda trace: trace.attribution(), lambda trace: trace.map("attribution")):
+        ask(random_lens("bert").trace(SHORT))
+        assert f"{count}/{count}" in capsys.readouterr().err
 
 
 def test_a_text_of_another_is_attributed_to_itself() -> None:

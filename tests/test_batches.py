@@ -221,3 +221,92 @@ def test_a_left_padding_word_piece_tokenizer_gives_the_same_traces() -> None:
     for got, expected in zip(lens.traces(TEXTS), one_by_one(lens, list(TEXTS)), strict=True):
         assert_equal_traces(got, expected, 1e-12)
     assert [trace.tokens[0].label for trace in lens.traces(TEXTS)] == ["[CLS]"] * len(TEXTS)
+
+
+# --- other tokens in the place of those of the text ---------------------------------------------
+
+FAMILIES_THAT_MASK = ["bert", "roberta", "electra-small", "albert", "distilbert", "mpnet", "bart"]
+
+
+def own_hidden(lens: prosect.Lens, ids: list[int]) -> Tensor:
+    """The last hidden state that the model itself computes from ids, [token, d]."""
+    encoder: Any = lens.anatomy.base
+    with torch.no_grad():
+        return encoder(input_ids=torch.tensor([ids])).last_hidden_state[0]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES_THAT_MASK, "modernbert", "deberta-v2", "gpt2", "opt"])
+def test_the_model_reads_the_ids_that_are_put_in_the_place_of_others(family: str) -> None:
+    lens = random_lens(family)
+    plain = lens.trace(TEXTS[0])
+    put = {2: 17, 5: 60, 6: plain.tokens[6].id}
+    ids = [put.get(place, token.id) for place, token in enumerate(plain.tokens)]
+    trace = lens.trace(TEXTS[0], instead=put)
+    assert [token.id for token in trace.tokens] == ids
+    assert_close(trace.hidden[-1], own_hidden(lens, ids), 1e-10)
+    assert trace.terms().error <= FAMILIES[family].exact(torch.float64)
+    assert not torch.equal(trace.hidden[-1], plain.hidden[-1])
+    assert torch.equal(lens.trace(TEXTS[0]).hidden, plain.hidden)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_replaced_tokens_of_a_batch_are_those_of_each_text_alone(family: str) -> None:
+    lens = random_lens(family)
+    put = [{2: 9}, {}, {3: 11, 1: 12}]
+    texts: list[str | tuple[str, str]] = [TEXTS[0], "a", (TEXTS[1], "the road")]
+    alone = [
+        lens.trace(*([text] if isinstance(text, str) else text), instead=ids)
+        for text, ids in zip(texts, put, strict=True)
+    ]
+    for got, expected in zip(lens.traces(texts, batch_size=2, instead=put), alone, strict=True):
+        assert_equal_traces(got, expected, rounding(family, torch.float64))
+
+
+def test_tokens_say_what_was_read_and_where() -> None:
+    lens = random_lens("bert")
+    tokenizer: Any = lens.tokenizer
+    whole = lens.tokens("the ducklings crossed")
+    assert whole == lens.trace("the ducklings crossed").tokens
+    piece = next(id for text, id in tokenizer.get_vocab().items() if text.startswith("##"))
+    put = {2: tokenizer.mask_token_id, 3: piece}
+    read = lens.trace("the ducklings crossed", instead=put).tokens
+    assert [read[i] for i in (0, 1, 4)] == [whole[i] for i in (0, 1, 4)]
+    mask, random = read[2], read[3]
+    assert (mask.text, mask.label, mask.special) == ("[MASK]", "[MASK]", True)
+    assert random.label == tokenizer.convert_ids_to_tokens(piece).removeprefix("##")
+    assert not random.special
+    assert [(t.span, t.word) for t in read] == [(t.span, t.word) for t in whole]
+
+
+def test_a_mask_put_in_is_a_mask_written() -> None:
+    lens = random_lens("bert")
+    tokenizer: Any = lens.tokenizer
+    written = lens.trace("the [MASK] bank")
+    (place,) = [i for i, t in enumerate(written.tokens) if t.label == "[MASK]"]
+    put = lens.trace(
+        "the river bank".replace("river", "."), instead={place: tokenizer.mask_token_id}
+    )
+    assert torch.equal(put.hidden, written.hidden)
+
+
+@pytest.mark.parametrize(
+    ("put", "message"),
+    [
+        ({99: 1}, "no token 99 to read another instead of: positions count from 0 to"),
+        ({-1: 1}, "no token -1 to read another"),
+        ({1: 400}, "no token of index 400: bert embeds 400"),
+        ({1: -1}, "no token of index -1"),
+    ],
+)
+def test_what_cannot_be_read_instead_is_named(put: dict[int, int], message: str) -> None:
+    lens = random_lens("bert")
+    with pytest.raises(prosect.ProsectError, match=message):
+        lens.trace(TEXTS[0], instead=put)
+    with pytest.raises(prosect.ProsectError, match=f"Text 1: There is {message}"):
+        list(lens.traces(TEXTS[:2], instead=[{}, put]))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_there_must_be_one_mapping_a_text(count: int) -> None:
+    with pytest.raises(prosect.ProsectError, match="give one mapping a text"):
+        list(random_lens("bert").traces(TEXTS[:2], instead=[{}] * count))

@@ -124,6 +124,11 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:
         prosect.Lens(random_model("bert"), empty)
 
 
+def test_what_is_no_tokenizer_is_refused() -> None:
+    with pytest.raises(prosect.ProsectError, match="NoneType is not a transformers tokenizer"):
+        prosect.Lens(random_model("bert"), None)  # pyright: ignore[reportArgumentType]
+
+
 def _empty_model() -> Any:
     from tokenizers import models
 

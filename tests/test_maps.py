@@ -9,7 +9,8 @@ import torch
 from scipy import stats
 
 import prosect
-from families import TEXTS, random_lens
+from families import FAMILIES, TEXTS, WINDOWS, random_lens, random_model, within_window
+from prosect.anatomy.vocabulary import looking_back
 from prosect.maps import pair_kinds
 from prosect.tokens import Token
 
@@ -40,6 +41,97 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
         trace.compare("attention", "norm")
     with pytest.raises(prosect.ProsectError, match="between 0 and 1, not 2"):
         trace.rollout("ATB", residual=2)
+    with pytest.raises(prosect.ProsectError, match="between 0 and 1, not 'a'"):
+        trace.rollout("ATB", "a")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match=r"no kind of map \['attention'\]"):
+        trace.map(["attention"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="value_bias is True or False, not 'no'"):
+        trace.map("ATB", value_bias="no")  # pyright: ignore[reportArgumentType]
+
+
+def test_options_without_effect_on_a_kind_are_refused() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    for name, kind in trace.kinds.items():
+        for option, value in (("value_bias", False), ("baseline", "bias")):
+            chosen: dict[str, Any] = {option: value}
+            if option not in kind.options:
+                with pytest.raises(
+                    prosect.ProsectError, match=f"{option} has no effect on the kind"
+                ):
+                    trace.map(name, **chosen)
+            else:
+                assert not torch.equal(trace.map(name, **chosen).values, trace.map(name).values)
+
+
+def test_only_maps_of_single_layers_that_are_not_negative_roll_out() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    names = trace.kinds.keys() - {"null", "norm", "effective", "contribution", "attribution"}
+    names = {name for name in names if not name.startswith("change")}
+    assert {"attention", "ATTN", "ATBFFRESLN", "value_zeroing"} <= names
+    for kind in trace.kinds:
+        if kind in names:
+            assert torch.isfinite(trace.rollout(kind).values).all()
+        else:
+            with pytest.raises(
+                prosect.ProsectError, match="choose one of attention, ATTN, ATTNRES"
+            ):
+                trace.rollout(kind)
+
+
+def _silenced(family: str) -> prosect.Trace:
+    """The second layer's attention writes nothing, as in models that were grown by empty blocks."""
+    lens = random_lens(family)
+    output = lens.anatomy.blocks[1].attention.output
+    with torch.no_grad():
+        output.module.weight.zero_()
+        if output.module.bias is not None:
+            output.module.bias.zero_()
+    return lens.trace(TEXTS[0])
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "gemma2"])
+def test_where_attention_writes_nothing_nothing_is_mixed(family: str) -> None:
+    trace = _silenced(family)
+    for kind, described in trace.kinds.items():
+        found = trace.map(kind)
+        assert torch.isfinite(found.values).all(), kind
+        if found.own is not None and not described.whole:
+            assert torch.isfinite(found.mixing()).all(), kind
+            assert (found.mixing()[1] == 0).all(), kind
+        if described.rolls_out:
+            assert torch.isfinite(trace.rollout(kind).values).all(), kind
+    assert all(torch.isfinite(share).all() for share in trace.cancellation().values())
+    # nothing has no order that could change
+    assert trace.compare("ATTN", "ATB").change.isnan().tolist() == [False, True, False]
+    assert trace.compare("ATTN", "ATTN").change.tolist() == [0, 0, 0]
+    correlation = trace.effective_correlation()
+    assert correlation.pearson[1].isnan().all()  # A⊥ is zero there: it has no correlation
+    assert "nan" not in repr(correlation)
+
+
+def test_a_model_of_zeros_has_maps_of_zeros() -> None:
+    for family in ("bert", "llama"):
+        lens = prosect.Lens(random_model(family), FAMILIES[family].tokenizer())
+        with torch.no_grad():
+            for parameter in lens.model.parameters():
+                parameter.zero_()
+        trace = lens.trace("a river")
+        for kind in trace.kinds:
+            found = trace.map(kind)
+            assert found.error == 0 or kind == "attention", kind
+            assert torch.isfinite(found.values).all(), kind
+        assert (trace.terms().importance() == 0).all()
+        assert (trace.terms().norm() == 0).all()
+        assert trace.logit_contributions(3).error == 0
+
+
+def test_one_token_has_nothing_to_take_back_and_is_its_own_effective_attention() -> None:
+    trace = random_lens("gpt2").trace("a")
+    assert [share.tolist() for share in trace.cancellation().values()] == [[0.0] * 3]
+    found = trace.effective_correlation()
+    assert (found.pearson == 1).all()
+    assert (found.spearman == 1).all()
+    assert (found.baseline == 1).all()
 
 
 def test_the_rest_is_one_more_column() -> None:
@@ -60,7 +152,9 @@ def test_in_causal_models_no_token_gets_anything_from_those_after_it(family: str
     for kind in trace.kinds:
         values = trace.map(kind).values
         assert values.triu(1).abs().max() <= 1e-12 * values.abs().max(), kind
-        assert (values.diagonal(dim1=-2, dim2=-1) != 0).any()
+        # a window narrower than its heads leaves nothing that could be otherwise
+        nothing = (kind, family) == ("null", "mistral")
+        assert (values.diagonal(dim1=-2, dim2=-1) == 0).all() == nothing
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gptj", "gemma2"])
@@ -68,7 +162,8 @@ def test_a_single_token_has_maps_of_itself(family: str) -> None:
     trace = random_lens(family).trace("a")
     assert len(trace.tokens) == 1
     for kind in trace.kinds:
-        for baseline in ("zero", "bias"):
+        baselines = ("zero", "bias") if "baseline" in trace.kinds[kind].options else ("zero",)
+        for baseline in baselines:
             found = trace.map(kind, baseline=baseline)
             assert found.error < 1e-6
             assert found.values.shape[-2:] == (1, 1)
@@ -105,21 +200,66 @@ def test_a_comparison_is_the_difference_and_its_rank_correlation() -> None:
         assert change == pytest.approx(1 - rho, abs=1e-6)
 
 
+@pytest.mark.parametrize("family", ["mistral", "modernbert"])
+def test_a_comparison_is_of_the_pairs_that_a_layer_sees(family: str) -> None:
+    """Beyond the window both are zero, which is no agreement; through all layers there is no window."""
+    trace = random_lens(family, **WINDOWS[family][0]).trace(" ".join(TEXTS[:2]))
+    names = ("ATB", "ATBLN")
+    before, after = (trace.map(name).values for name in names)
+    for layer, change in enumerate(trace.compare(*names).change.tolist()):
+        seen = within_window(family, layer, len(trace.tokens))
+        rho = stats.spearmanr(before[layer][seen], after[layer][seen]).statistic
+        assert change == pytest.approx(1 - rho, abs=1e-6)
+    change = trace.compare("ATB", "contribution").change[-1]
+    seen = looking_back(len(trace.tokens)) if family == "mistral" else before[-1] > -1
+    rho = stats.spearmanr(before[-1][seen], trace.map("contribution").values[-1][seen]).statistic
+    assert float(change) == pytest.approx(1 - rho, abs=1e-6)
+
+
 def test_the_pairs_of_a_comparison_are_the_most_amplified_of_different_tokens() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
     found = trace.compare("ATB", "ATBFF")
     pairs = found.pairs(k=4)
+    n, grew = len(trace.tokens), 0
     for layer, change in enumerate(found.values):
-        n = len(trace.tokens)
         ranked = sorted(
             ((float(change[i, j]), i, j) for i in range(n) for j in range(n) if i != j),
             reverse=True,
         )
+        grew += sum(amount > 0 for amount, _, _ in ranked)
         own = [p for p in pairs if p.layer == layer]
         assert [(p.change, p.target, p.source) for p in own] == ranked[:4]
         kinds = pair_kinds(trace.tokens)
         assert all(p.kind == kinds[p.target][p.source] for p in own)
-    assert len(found.pairs(k=10_000)) == len(found.values) * n * (n - 1)
+    assert len(found.pairs(k=10_000)) == grew < len(found.values) * n * (n - 1)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "modernbert"])
+def test_the_pairs_of_a_comparison_can_be_seen_and_grew(family: str) -> None:
+    options = WINDOWS[family][0] if family in WINDOWS else {}
+    trace = random_lens(family, **options).trace(" ".join(TEXTS[:2]))
+    n = len(trace.tokens)
+    kinds = (("ATBLN", "ATB"), ("ATB", "ATBLN"), ("ATB", "value_zeroing"))
+    pairs = [pair for names in kinds for pair in trace.compare(*names).pairs(10_000)]
+    assert pairs
+    for pair in pairs:
+        seen = looking_back(n) if family == "gpt2" else within_window(family, pair.layer, n)
+        assert seen[pair.target, pair.source]
+        assert pair.change > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"k": -1}, "k counts pairs and must be at least 1, not -1"),
+        ({"k": 1.5}, "A count is a whole number, not 1.5"),
+        ({"labels": 3}, "labels are given as a list, one a word, not as 3"),
+    ],
+)
+def test_pairs_are_asked_for_in_whole_numbers(options: dict[str, Any], sentence: str) -> None:
+    comparison = random_lens("bert").trace("a river").compare("ATB", "ATBFF")
+    with pytest.raises(prosect.ProsectError, match=sentence):
+        comparison.pairs(**options)
 
 
 def test_cancellation_is_by_scope_after_the_feed_forward() -> None:
@@ -166,6 +306,8 @@ def test_gains_are_held_against_the_size_of_what_the_feed_forward_writes() -> No
         assert relation.correlation == pytest.approx(expected)
     assert [r.layer for r in random_lens("gemma2").trace(TEXTS[0]).gains()] == [0, 1, 2]
     assert random_lens("gpt2").trace(TEXTS[0]).gains() == []
+    assert repr(found[0]).startswith("GainRelation(layer 0: correlation ")
+    assert "tensor" not in repr(found[0])
 
 
 def test_rollout_multiplies_the_maps_of_a_kind() -> None:

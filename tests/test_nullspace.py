@@ -10,18 +10,24 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import TEXTS, random_lens
+from families import TEXTS, WINDOWS, random_lens, within_window
 from prosect.anatomy.stream import Attended, Wrote
+from prosect.anatomy.vocabulary import looking_back
 from prosect.errors import ProsectError
 from prosect.nullspace import Freedom, NullSpace, random_baseline
 
 LONG = " ".join(TEXTS[:2])
-FAMILIES = ("bert", "modernbert", "gpt2", "llama", "qwen3")
+FAMILIES = ("bert", "gpt2", "llama", "qwen3")
 CAUSAL = ("gpt2", "llama", "qwen3")
 
 
 def traced(family: str) -> prosect.Trace:
     return random_lens(family).trace(LONG)
+
+
+def windowed(family: str) -> prosect.Trace:
+    """A text longer than the windows, which are wider than the heads."""
+    return random_lens(family, **WINDOWS[family][0]).trace(LONG)
 
 
 def head_of(trace: prosect.Trace, layer: int, head: int) -> tuple[Tensor, Tensor]:
@@ -49,10 +55,61 @@ def test_alternatives_are_distributions_with_the_same_output(family: str, share:
         gap = (other @ t - a @ t).norm(dim=-1) / (a @ t).norm(dim=-1)
         assert float(gap.max()) <= 1e-10
         assert found.error <= 1e-10
-        if family != "modernbert":  # whose rows have zeros outside their window
-            assert (other - a).abs().max() > 1e-4
+        assert (other - a).abs().max() > 1e-4
         if family in CAUSAL:
             assert (other.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("family", WINDOWS)
+def test_alternatives_stay_within_the_window(family: str) -> None:
+    trace = windowed(family)
+    n = len(trace.tokens)
+    for layer in range(len(trace.attention)):
+        visible = within_window(family, layer, n)
+        a, t = head_of(trace, layer, 1)
+        found = trace.nullspace(layer, 1).alternative()
+        other = found.attention
+        assert (other >= 0).all()
+        assert (other[~visible] == 0).all()
+        torch.testing.assert_close(other.sum(-1), torch.ones(n, dtype=torch.float64))
+        gap = (other @ t - a @ t).norm(dim=-1) / (a @ t).norm(dim=-1)
+        assert float(gap.max()) <= 1e-10
+        assert found.error <= 1e-10
+        # what has freedom goes as far as to an edge
+        with_ones = torch.cat([t, torch.ones(n, 1)], dim=1)
+        free = [int(seen.sum()) > torch.linalg.matrix_rank(with_ones[seen]) for seen in visible]
+        assert (found.furthest > 0).tolist() == free
+        assert any(free)
+        for row in range(n):
+            assert float(other[row, visible[row]].min()) <= 1e-15 or not free[row]
+
+
+@pytest.mark.parametrize("family", WINDOWS)
+def test_a_windows_freedom_is_that_of_the_last_row_that_sees_most(family: str) -> None:
+    trace, free = windowed(family), windowed(family).freedom()
+    n = len(trace.tokens)
+    for layer in range(len(trace.attention)):
+        visible, space = within_window(family, layer, n), trace.nullspace(layer, 2)
+        _, t = head_of(trace, layer, 2)
+        row = max(range(n), key=lambda row: (int(visible[row].sum()), row))
+        seen = visible[row]
+        assert space.row == row
+        assert (space.visible is None) == bool(visible.all())
+        own = t[seen]
+        with_ones = torch.cat([own, torch.ones(len(own), 1)], dim=1)
+        ranks = torch.linalg.matrix_rank(own), torch.linalg.matrix_rank(with_ones)
+        assert int(free.seen[layer]) == len(own)
+        assert space.rank == int(free.rank[layer, 2]) == int(ranks[0])
+        assert int(free.dimension[layer, 2]) == len(own) - int(ranks[0])
+        assert space.dimension == int(free.dimension_with_sums[layer, 2])
+        assert space.dimension == len(own) - int(ranks[1])
+        assert space.basis.shape == (n, space.dimension)
+        assert (space.basis[~seen] == 0).all()
+        assert (space.basis.T @ t).abs().max() <= 1e-12 * t.norm()
+        assert space.basis.sum(0).abs().max() <= 1e-12
+        eye = torch.eye(space.dimension, dtype=torch.float64)
+        torch.testing.assert_close(space.basis.T @ space.basis, eye)
+    assert free.tokens == n
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -99,6 +156,19 @@ def test_a_direction_is_followed_by_every_row() -> None:
     found = space.alternative(0.5, direction=direction)
     moved = -0.5 * found.furthest[:, None] * space.basis[:, 2]
     torch.testing.assert_close(found.attention, a + moved, rtol=0, atol=1e-14)
+    for other in (7 * direction, direction.tolist(), direction.numpy()):  # its length says nothing
+        again = space.alternative(0.5, direction=other)
+        torch.testing.assert_close(again.attention, found.attention)
+        torch.testing.assert_close(again.furthest, found.furthest)
+
+
+def test_a_null_space_is_that_of_the_freedom_asked_for() -> None:
+    trace = traced("bert")
+    for options in ({"value_bias": False}, {"tolerance": 0.3}):
+        free, space = trace.freedom(**options), trace.nullspace(1, 2, **options)
+        assert space.rank == int(free.rank[1, 2])
+        assert space.dimension == int(free.dimension_with_sums[1, 2])
+        assert space.rank < 8 or "tolerance" not in options
 
 
 def test_no_direction_leads_nowhere() -> None:
@@ -145,7 +215,7 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
         if isinstance(record, Wrote) and isinstance(record.detail, Attended)
     )
     silent = replace(found, value=torch.zeros_like(found.value))
-    space = NullSpace.of(silent, 0, 0, causal, 1e-13)
+    space = NullSpace.of(silent, 0, 0, 1e-13)
     assert (space.rank, space.dimension) == (0, len(trace.tokens) - 1)
     other = space.alternative()
     assert other.error == 0
@@ -157,8 +227,15 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
     [
         ("bert", {"t": 1.5}, "between 0 and 1"),
         ("bert", {"t": -0.1}, "between 0 and 1"),
+        ("bert", {"t": "a"}, "t is a share between 0 and 1, not 'a'"),
+        ("bert", {"seed": "a"}, "A seed is a whole number, not 'a'"),
         ("bert", {"direction": torch.ones(3)}, "one number for each"),
+        ("bert", {"direction": "abc"}, "direction is a list of numbers, not 'abc'"),
+        ("bert", {"direction": [torch.nan] * 17}, "NaN or infinite"),
+        ("bert", {"direction": [torch.inf] * 17}, "NaN or infinite"),
+        ("bert", {"direction": torch.ones(3), "seed": 2}, "give one of them"),
         ("gpt2", {"direction": torch.ones(3)}, "seed"),
+        ("mistral", {"direction": torch.ones(3)}, "seed"),
     ],
 )
 def test_directions_that_do_not_fit_are_refused(family: str, options: dict, message: str) -> None:
@@ -166,6 +243,25 @@ def test_directions_that_do_not_fit_are_refused(family: str, options: dict, mess
     with pytest.raises(ProsectError, match=message) as refusal:
         space.alternative(**options)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-3, 1.0, float("nan")])
+def test_a_tolerance_is_a_share(tolerance: float) -> None:
+    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+        traced("bert").freedom(tolerance=tolerance)
+    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+        traced("bert").nullspace(0, 0, tolerance=tolerance)
+    for wrong in ("no", 1, None):
+        with pytest.raises(ProsectError, match="value_bias is True or False"):
+            traced("bert").freedom(value_bias=wrong)  # pyright: ignore
+
+
+def test_heads_are_whole_numbers() -> None:
+    with pytest.raises(ProsectError, match=r"A head is a whole number, not 0\.5"):
+        traced("bert").nullspace(1, 0.5)  # pyright: ignore[reportArgumentType]
+    for layer, head in ((0.0, 0), ("0", 0), (True, False)):
+        with pytest.raises(ProsectError, match="A layer is a whole number, not"):
+            traced("bert").nullspace(layer, head)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])
@@ -176,7 +272,7 @@ def test_heads_that_do_not_exist_are_refused(layer: int, head: int) -> None:
 
 def test_a_freedom_says_how_many_heads_are_identifiable() -> None:
     rank, dimension, with_sums = torch.tensor([[[8, 7]], [[0, 1]], [[0, 0]]])
-    found = Freedom(8, rank, dimension, with_sums)
+    found = Freedom(8, rank, dimension, with_sums, torch.tensor([8]))
     assert found.identifiable.all()
     assert "2 of 2 heads identifiable, n = 8" in repr(found)
 
@@ -220,10 +316,31 @@ def test_texts_without_special_tokens_give_nothing_to_them() -> None:
     ("n", "expected"), [(32, 1.0), (64, 1.0), (96, 0.81), (128, 0.69), (256, 0.48)]
 )
 def test_the_random_baseline_falls_beyond_the_head(n: int, expected: float) -> None:
-    assert random_baseline(n, 64, causal=False, heads=2) == pytest.approx(expected, abs=0.05)
+    assert random_baseline(64, everything(n), heads=2) == pytest.approx(expected, abs=0.05)
+
+
+def everything(n: int) -> Tensor:
+    return torch.ones(n, n) > 0
 
 
 def test_the_baseline_of_causal_models_is_higher_and_seeded() -> None:
-    first, again = (random_baseline(40, 8, causal=True, seed=3, heads=2) for _ in range(2))
+    first, again = (random_baseline(8, looking_back(40), seed=3, heads=2) for _ in range(2))
     assert first == again
-    assert 1 > first > random_baseline(40, 8, causal=False, seed=3, heads=2)
+    assert 1 > first > random_baseline(8, everything(40), seed=3, heads=2)
+
+
+def test_correlations_and_baselines_are_of_each_layers_window() -> None:
+    family = "modernbert"
+    trace = windowed(family)
+    found, kept = trace.effective_correlation(seed=4), trace.map("effective").values
+    n = len(trace.tokens)
+    for layer in range(3):
+        visible = within_window(family, layer, n)
+        assert float(found.baseline[layer]) == pytest.approx(random_baseline(8, visible, 4))
+        for head in range(4):
+            a, b = (x[layer, head][visible].numpy() for x in (trace.attention, kept))
+            r, rho = scipy.stats.pearsonr(a, b).statistic, scipy.stats.spearmanr(a, b).statistic
+            assert float(found.pearson[layer, head]) == pytest.approx(r, abs=1e-6)
+            assert float(found.spearman[layer, head]) == pytest.approx(rho, abs=1e-6)
+    # the narrower, the less can be otherwise
+    assert found.baseline[0] < found.baseline[1] == found.baseline[2]

@@ -15,6 +15,8 @@ import pytest
 import prosect
 from families import random_lens
 from prosect.cli import main
+from prosect.views import sources
+from prosect.views import view as views
 from views.test_arrays import decode
 
 
@@ -75,10 +77,35 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
     assert "attention" in kept
     assert "attribution" not in kept  # hours, for a text of that length
     wanted = {f"map/{kind}/{layer}" for kind in kept for layer in range(6)}
+    wanted |= {name for name in view._sources if "vocabulary" in name}
     assert set(content["remote"]) == set(content["state"]["_remote"]) == wanted
     spec = content["remote"]["map/attention/5"]
     back = decode(spec, gzip.decompress(b64decode(spec["data"])))
     np.testing.assert_allclose(back, trace.attention[5].numpy(), rtol=1e-3, atol=1e-38)
+
+
+def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "WORK", 1.0)
+    monkeypatch.setattr(views, "PATIENCE", 1.0)
+    trace = random_lens("bert").trace("a river")
+
+    def searched(view: prosect.Neighbors) -> set[str]:
+        view.to_html(tmp_path / "page.html")
+        page = Reader((tmp_path / "page.html").read_text("utf-8"))
+        content = json.loads(page.texts["prosect-state"])
+        assert content["state"]["candidates"] == view.candidates
+        assert content["state"]["metric"] == view.metric
+        assert set(content["remote"]) == set(content["state"]["_remote"])
+        return {name.split("vocabulary/")[1].split("/")[0] for name in content["remote"]}
+
+    assert searched(prosect.Neighbors(trace)) == set()
+    near = prosect.Neighbors(trace, candidates="vocabulary", metric="l2")
+    assert searched(near) == {"l2"}
+    monkeypatch.setattr(views, "PATIENCE", 1e12)
+    other = random_lens("bert").trace("a river")
+    assert searched(prosect.Neighbors(other)) == {"cosine", "l2"}
 
 
 @pytest.mark.parametrize("view", ["Heatmap", "TermBars", "Neighbors", "Explorer"])
@@ -99,6 +126,28 @@ def test_the_command_writes_a_page_and_prints_the_certificate(
     assert float(error[1]) <= 1e-5
     assert str(page) in printed
     assert page.stat().st_size > 1000
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    prosect.TermBars(random_lens("gpt2").trace("a river")).to_html("~/pages/a.html")
+    assert (tmp_path / "pages" / "a.html").exists()
+    assert not (tmp_path / "~").exists()
+
+
+def test_the_command_estimates_attribution_as_the_views_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exactly(*_: object, **__: object) -> None:
+        raise AssertionError("every dimension of every token")
+
+    monkeypatch.setattr("prosect.engines.attribution.exact", exactly)
+    page = str(tmp_path / "page.html")
+    assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
+    assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
+    assert "There is no kind of map 'ATBX'" in capsys.readouterr().err
 
 
 def test_the_command_says_in_one_sentence_what_is_wrong(

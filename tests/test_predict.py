@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from families import (
     trace_of,
     word_pieces,
 )
+from prosect import predict
 
 HEADS = [family for family in FAMILIES if family not in (*PAIRS, "deberta-v2-narrow")]
 HEADS += [f"{family}-decoder" for family in PAIRS]
@@ -109,6 +111,46 @@ def test_some_terms_go_through_the_head_by_hand(family: str, terms: tuple[Any, .
         assert prediction.logit == pytest.approx(float(logits[prediction.id]), abs=1e-9)
         expected = float(probabilities[prediction.id])
         assert prediction.probability == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("stack", HEADS)
+def test_many_vectors_predict_what_each_predicts(
+    stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = sample(stack)
+    model = trace.lens.model
+    start = None if trace.encoder is None else trace.tokens[0].id
+    vectors = trace.hidden[-1]
+    expected = own_logits(trace)
+    scale = float(expected.abs().max())
+    exact = 10 * FAMILIES[family_of(stack)].exact(torch.float64)
+    for together, blocks in ((1000, 1), (4, -(-len(vectors) // 4)), (0, len(vectors))):
+        monkeypatch.setattr(predict, "BLOCK", together * SIZES["vocabulary"])
+        found = list(predict.logits_of(model, trace.anatomy, vectors, start))
+        assert len(found) == blocks
+        assert float((torch.cat(found) - expected).abs().max()) <= exact * scale
+    one = predict.logits_of_one(model, trace.anatomy, vectors[3], start)
+    assert float((one - expected[3]).abs().max()) <= exact * scale
+
+
+def test_threads_that_predict_do_not_disturb_those_that_trace() -> None:
+    """The head's vector takes the place of a hidden state: of no other thread's."""
+    lens = random_lens("bert")
+    expected = lens.trace(TEXTS[0]).hidden
+    other = lens.trace(TEXTS[1])
+    best = other.predict(k=1)
+
+    def trace() -> None:
+        for _ in range(40):
+            assert torch.equal(lens.trace(TEXTS[0]).hidden, expected)
+
+    def predicting() -> None:
+        for _ in range(80):
+            assert other.predict(k=1) == best
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work) for work in (trace, predicting)]:
+            done.result()
 
 
 def test_the_source_alone_predicts_in_a_decoder() -> None:

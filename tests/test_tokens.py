@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from transformers import PreTrainedTokenizer
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import prosect
-from families import random_lens, random_model
-from prosect.tokens import Token
+from families import byte_pairs, random_lens, random_model, word_pieces
+from prosect.tokens import Token, vocabulary_labels
 
 
 def tokens(text: str, family: str = "minilm") -> list[Token]:
@@ -201,3 +202,43 @@ def test_white_space_without_a_span_of_its_own_can_be_seen_too() -> None:
     found = tokens("a   b", "roberta")
     assert all(token.label.strip() for token in found)
     assert any("␣" in token.label for token in found)
+
+
+def test_no_two_words_of_a_vocabulary_look_alike() -> None:
+    demo = prosect.load().tokenizer
+    for tokenizer in (demo, word_pieces(), byte_pairs(), byte_pairs(encloses=True)):
+        shown = vocabulary_labels(range(len(tokenizer)), tokenizer)
+        assert len(set(shown)) == len(tokenizer)
+        assert all(label.strip() and "�" not in label for label in shown if label != "�")
+
+
+def test_words_of_the_vocabulary_keep_their_marks() -> None:
+    pieces, pairs = word_pieces(), byte_pairs()
+    piece = next(string for string in pieces.get_vocab() if string.startswith("##"))
+    ids = [pieces.get_vocab()[string] for string in ("a", piece, "[CLS]")]
+    assert vocabulary_labels(ids, pieces) == ["a", piece, "[CLS]"]
+    word = next(
+        string for string in pairs.get_vocab() if string.startswith("Ġ") and len(string) > 1
+    )
+    strings = [word, "Ċ", "æ", "Ā", "a", "<|endoftext|>"]
+    ids = [pairs.get_vocab()[string] for string in strings]
+    expected = ["␣" + word[1:], "⏎", "\\xe6", "\\u0000", "a", "<|endoftext|>"]
+    assert vocabulary_labels(ids, pairs) == expected
+    assert vocabulary_labels([99_999], pairs) == ["⟨99999⟩"]
+
+
+def test_marks_that_a_decoder_drops_are_kept_and_odd_strings_can_be_seen() -> None:
+    words = ["▁river", "river", "▁", "\u200b", "", "x" * 300, "<0x0A>", "�", "<b>"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "�"))
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(left=1),
+        ]
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="�")
+    assert vocabulary_labels(range(len(words)), fast) == [
+        *("␣river", "river", "␣", "\\u200b", "⟨4⟩", "x" * 300, "⏎", "�", "<b>")
+    ]

@@ -23,6 +23,7 @@ from families import (
     word_pieces,
 )
 from prosect.results import TOLERANCES
+from prosect.tokens import vocabulary_labels
 
 LAYERS = {"albert-groups": 8, "gpt-neo": 4}
 OPENINGS = ["bert", "gpt2", "mpnet", "deberta-v2", "gpt-neo", "bloom", "albert", "opt-post-norm"]
@@ -82,6 +83,21 @@ def test_a_target_that_fills_every_position_is_traced_and_one_more_token_is_refu
     assert len(lens.trace("a", target="a" + "," * (most - 1)).tokens) == SIZES["positions"]
     with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
         lens.trace("a", target="a" + "," * most)
+
+
+def test_the_trace_of_a_target_names_both_texts() -> None:
+    trace = random_lens("bart").trace("a river", target="the road")
+    assert trace.encoder is not None
+    counts = len(trace.encoder.tokens), len(trace.tokens)
+    expected = "Trace(bart: {} tokens, 'a river' → {} tokens, 'the road')".format(*counts)
+    assert repr(trace) == expected
+
+
+def test_a_model_of_single_texts_refuses_a_pair() -> None:
+    lens = random_lens("bert", type_vocab_size=1)
+    assert lens.trace("a river").tokens
+    with pytest.raises(prosect.ProsectError, match="bert does not tell the texts of a pair apart"):
+        lens.trace("a river", "a bank")
 
 
 def test_a_target_that_cannot_be_read_says_so() -> None:
@@ -277,6 +293,13 @@ def test_an_empty_text_says_so(text: str) -> None:
             random_lens("gpt2").trace(text)
 
 
+def test_a_text_that_the_tokenizer_drops_is_not_called_empty() -> None:
+    lens = random_lens("bert")
+    assert "\u0007" not in "".join(lens.tokenizer.get_vocab())
+    with pytest.raises(prosect.ProsectError, match="it drops all of its characters"):
+        lens.trace("\u0007")  # a control character, which BERT's normaliser removes
+
+
 UNLIMITED = ("deberta-v2", "bloom", "t5", "t5-gated")
 """Those whose positions are relative only."""
 
@@ -324,6 +347,22 @@ def test_unknown_kinds_and_metrics_are_named() -> None:
         trace.identify(candidates="world")
     with pytest.raises(prosect.ProsectError, match="at least 1, not 0"):
         trace.identify(k=0)
+    for options in ({"positions": True}, {"stem": False}):
+        with pytest.raises(prosect.ProsectError, match="positions and stem are of the vocabulary"):
+            trace.identify(**options)
+
+
+def test_neighbours_have_labels() -> None:
+    trace = random_lens("bert").trace("the river, the bank")
+    near = trace.identify(3)
+    assert [len(near.labels), len(near.labels[0]), len(near.labels[0][0])] == [*near.ids.shape]
+    for layer, token, place in ((0, 0, 0), (3, 2, 1)):
+        position = int(near.ids[layer, token, place])
+        expected = f"{trace.tokens[position].label} ({position})"
+        assert near.labels[layer][token][place] == expected
+    near = trace.identify(3, candidates="vocabulary")
+    expected = vocabulary_labels(near.ids[1, 2].tolist(), trace.lens.tokenizer)
+    assert near.labels[1][2] == expected
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
@@ -384,8 +423,11 @@ def test_a_number_of_the_wrong_type_is_named(wrong: object) -> None:
 
 
 def test_targets_that_are_no_list_and_states_without_a_split_are_refused() -> None:
-    trace = random_lens("bert").trace(TEXTS[0])
-    with pytest.raises(prosect.ProsectError, match="targets is a list of positions"):
+    lens = random_lens("bert")
+    with pytest.raises(prosect.ProsectError, match="A count is a whole number, not '4'"):
+        list(lens.traces(TEXTS, batch_size="4"))  # pyright: ignore
+    trace = lens.trace(TEXTS[0])
+    with pytest.raises(prosect.ProsectError, match="positions are given as a list, not as 3"):
         trace.terms("layer", targets=3)  # pyright: ignore
     with pytest.raises(prosect.ProsectError, match="go with by"):
         trace.terms(targets=[1])  # pyright: ignore

@@ -19,6 +19,11 @@ interface Reply {
   error?: string;
 }
 
+interface Waiting {
+  settle(reply: Reply, buffers: Bytes[]): void;
+  fail(message: string): void;
+}
+
 function sentence(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -26,7 +31,8 @@ function sentence(error: unknown): string {
 /** The arrays of one view: those that came with it, and those that the kernel keeps until asked. */
 export class Arrays {
   private readonly found = new Map<string, Signal<Loaded<Tensor>>>();
-  private readonly waiting = new Map<string, (reply: Reply, buffers: Bytes[]) => void>();
+  private readonly waiting = new Map<string, Waiting>();
+  private silence: ReturnType<typeof setTimeout> | undefined;
   private readonly prefix = Math.random().toString(36).slice(2);
   private asked = 0;
   private readonly version = signal(0);
@@ -39,10 +45,10 @@ export class Arrays {
     listen(
       model,
       "msg:custom",
-      (content: Reply, buffers: Bytes[] = []) =>
-        this.waiting.get(content?.reply ?? "")?.(content, buffers),
+      (content: Reply, buffers: Bytes[] = []) => this.hear(content, buffers),
       end,
     );
+    end.addEventListener("abort", () => clearTimeout(this.silence), { once: true });
     let first = true;
     const dispose = effect(() => {
       this.payload.value;
@@ -96,13 +102,13 @@ export class Arrays {
     if (!array || this.end.aborted) return;
     this.asked += 1;
     const request = `${this.prefix}-${this.asked}`;
-    const settle = (loaded: Loaded<Tensor>) => {
-      clearTimeout(timer);
+    const finish = (loaded: Loaded<Tensor>) => {
       this.waiting.delete(request);
+      if (this.waiting.size === 0) clearTimeout(this.silence);
       array.value = loaded;
     };
     const fail = (message: string) =>
-      settle({
+      finish({
         state: "error",
         message,
         retry: () => {
@@ -110,23 +116,39 @@ export class Arrays {
           this.ask(name);
         },
       });
-    const timer = setTimeout(() => fail(SILENCE), PATIENCE);
-    this.end.addEventListener("abort", () => clearTimeout(timer), { once: true });
-    this.waiting.set(request, ({ working, error, spec }, [buffer]) => {
-      // It computes: however long that takes, it is alive.
-      if (working) return clearTimeout(timer);
+    const settle = ({ error, spec }: Reply, [buffer]: Bytes[]) => {
       if (error !== undefined) return fail(error);
       if (!spec || !buffer) return fail("The kernel sent an answer without an array.");
       try {
-        settle({ state: "ready", value: new Tensor(spec, bytesOf(buffer)) });
+        finish({ state: "ready", value: new Tensor(spec, bytesOf(buffer)) });
       } catch (problem) {
         fail(sentence(problem));
       }
-    });
+    };
+    this.waiting.set(request, { settle, fail });
+    if (this.waiting.size === 1) this.listen();
     try {
       this.model.send({ request, array: name });
     } catch (problem) {
       fail(sentence(problem));
     }
+  }
+
+  private hear(content: Reply, buffers: Bytes[]): void {
+    // It computes: however long that takes it is alive, and comes to the other requests after it.
+    if (content?.working) {
+      clearTimeout(this.silence);
+      return;
+    }
+    this.waiting.get(content?.reply ?? "")?.settle(content, buffers);
+    if (this.waiting.size > 0) this.listen();
+  }
+
+  /** A kernel that says nothing from here on, although it was asked, does not answer at all. */
+  private listen(): void {
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => {
+      for (const { fail } of [...this.waiting.values()]) fail(SILENCE);
+    }, PATIENCE);
   }
 }

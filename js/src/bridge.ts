@@ -85,6 +85,8 @@ export function connect(model: Model, end: AbortSignal): Traits {
     source: shared("source"),
     kind: shared("kind"),
     theme: shared("theme"),
+    candidates: shared("candidates"),
+    metric: shared("metric"),
     tokens: given("_tokens"),
     about: given("_about"),
     kinds: given("_kinds"),

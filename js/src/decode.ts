@@ -1,6 +1,6 @@
 import type { Bytes, Spec } from "./traits.ts";
 
-const BYTES: Record<string, number> = { float32: 4, uint16: 2, uint8: 1, log16: 2 };
+const BYTES: Record<string, number> = { float32: 4, uint32: 4, uint16: 2, uint8: 1, log16: 2 };
 
 /** The bytes of whatever a host hands over, without a copy. */
 export function bytesOf(data: Bytes): Uint8Array {
@@ -43,7 +43,7 @@ export class Tensor {
   }
 
   /** The values under the leading indices, e.g. `slice(head)` of [head, target, source]. */
-  slice(...index: number[]): Float32Array | Uint16Array | Uint8Array {
+  slice(...index: number[]): Float32Array | Uint32Array | Uint16Array | Uint8Array {
     let length = this.shape.reduce((product, axis) => product * axis, 1);
     let start = 0;
     index.forEach((position, axis) => {
@@ -58,6 +58,7 @@ export class Tensor {
     if (dtype === "uint8") return bytes;
     // Arrays travel little endian, as every browser's typed arrays are.
     if (dtype === "float32") return new Float32Array(bytes.buffer, bytes.byteOffset, length);
+    if (dtype === "uint32") return new Uint32Array(bytes.buffer, bytes.byteOffset, length);
     const codes = new Uint16Array(bytes.buffer, bytes.byteOffset, length);
     return dtype === "log16" ? this.fromCodes(codes, low, step) : codes;
   }

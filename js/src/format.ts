@@ -18,6 +18,11 @@ export function magnitude(v: number): string {
   return v === 0 ? "0" : v.toExponential(0);
 }
 
+/** A count, with its thousands set apart. */
+export function count(number: number): string {
+  return number.toLocaleString("en-US");
+}
+
 /** Readers count layers and heads from 1; layer 0 is the embeddings. */
 export function ordinal(index: number): string {
   return String(index + 1);

@@ -5,6 +5,8 @@ export interface Token {
   label: string;
   /** The raw text, for a tooltip. */
   text: string;
+  /** Its index in the vocabulary. */
+  id: number;
   /** Index of the word the token belongs to, -1 for none. */
   word: number;
   special: boolean;
@@ -17,6 +19,8 @@ export interface About {
   layers: number;
   heads: number;
   tokens: number;
+  /** The size of the vocabulary. */
+  words: number;
   dtype: string;
   /** The largest relative gap between the sum of the parts and what the model computed. */
   certificate: number;
@@ -56,7 +60,11 @@ export const PAGE_CLASS = "prosect-page";
 
 export type Theme = "auto" | "light" | "dark";
 
-/** The names of the traits that go both ways. */
+/** Among which input embeddings neighbours are looked for. */
+export type Candidates = "sentence" | "vocabulary";
+export type Metric = "cosine" | "l2";
+
+/** The names of the traits that go both ways; the last two only where neighbours are shown. */
 export interface Shared {
   layer: number;
   head: number;
@@ -64,6 +72,8 @@ export interface Shared {
   source: number;
   kind: string;
   theme: Theme;
+  candidates: Candidates;
+  metric: Metric;
 }
 
 export type ViewName = "heatmap" | "term_bars" | "neighbors" | "explorer";

@@ -6,9 +6,9 @@ import { FakeModel, state } from "./model.ts";
 
 const SPEC = { dtype: "float32", shape: [2] };
 
-function opened(t: TestContext) {
+function opened(t: TestContext, remote = ["far"]) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const model = new FakeModel(state(["a", "b"], { _remote: ["far"] }));
+  const model = new FakeModel(state(["a", "b"], { _remote: remote }));
   const end = new AbortController();
   return { model, end, arrays: new Arrays(connect(model, end.signal).payload, model, end.signal) };
 }
@@ -71,6 +71,41 @@ test("a kernel that keeps silent for 20 seconds is reported", async (t) => {
   const loaded = arrays.get("far");
   assert.ok(loaded.state === "error");
   assert.equal(loaded.message, SILENCE);
+});
+
+test("while the kernel works on one array the others wait, however long that takes", async (t) => {
+  const { model, arrays } = opened(t, ["far", "farther"]);
+  arrays.get("far");
+  arrays.get("farther");
+  await asked();
+  const [first, second] = model.sent.map(({ request }) => request);
+  model.reply({ reply: first, working: true });
+  t.mock.timers.tick(600_000);
+  assert.equal(arrays.get("farther").state, "loading");
+  model.reply({ reply: first, error: "It cannot be had." });
+  t.mock.timers.tick(19_000);
+  assert.equal(arrays.get("farther").state, "loading");
+  model.reply({ reply: second, working: true });
+  t.mock.timers.tick(600_000);
+  model.reply({ reply: second, spec: SPEC }, [new Float32Array(2)]);
+  assert.equal(arrays.get("farther").state, "ready");
+});
+
+test("a kernel that falls silent after one answer is reported to those who still wait", async (t) => {
+  const { model, arrays } = opened(t, ["far", "farther"]);
+  arrays.get("far");
+  arrays.get("farther");
+  await asked();
+  model.reply({ reply: model.sent[0]?.request, working: true });
+  model.reply({ reply: model.sent[0]?.request, spec: SPEC }, [new Float32Array(2)]);
+  t.mock.timers.tick(20_001);
+  assert.equal(arrays.get("far").state, "ready");
+  const loaded = arrays.get("farther");
+  assert.ok(loaded.state === "error");
+  assert.equal(loaded.message, SILENCE);
+  loaded.retry?.();
+  t.mock.timers.tick(20_001);
+  assert.equal(arrays.get("farther").state, "error");
 });
 
 test("a damaged reply is an error, not an exception", async (t) => {

@@ -61,6 +61,7 @@ export class FakeModel implements Model {
 
 const FORMATS = {
   float32: Float32Array,
+  uint32: Uint32Array,
   uint16: Uint16Array,
   uint8: Uint8Array,
   log16: Uint16Array,
@@ -85,6 +86,34 @@ export function pack(arrays: Record<string, Given>) {
     chunks.push(...bytes);
   }
   return { specs, bytes: Uint8Array.from(chunks) };
+}
+
+/** The vocabulary of a small view: a token of the text has its label's place as its index. */
+export const VOCABULARY = ["<b>word</b>", "##ing", "␣the"];
+
+/** Of every token at every layer: itself and two words of the vocabulary; at the last, itself is second. */
+function words(labels: string[]): Record<string, Given> {
+  const own = [...new Set(labels)];
+  const list = [...own, ...VOCABULARY];
+  const ids = [0, 1, 2].flatMap((row) =>
+    labels.flatMap((label) => {
+      const [first, second] = [own.indexOf(label), own.length];
+      return row < 2 ? [first, second, second + 1] : [second, first, second + 2];
+    }),
+  );
+  const shape = [3, labels.length, 3];
+  const json = [...new TextEncoder().encode(JSON.stringify(list))];
+  return {
+    ids: { dtype: "uint16", shape, values: ids },
+    scores: { dtype: "float32", shape, values: ids.map((_, i) => 0.9 - (i % 3) / 10) },
+    tokens: { dtype: "uint32", shape: [list.length], values: list.map((_, i) => 100_000 + i) },
+    words: { dtype: "uint8", shape: [json.length], values: json },
+    recovered: {
+      dtype: "uint8",
+      shape: [3, labels.length],
+      values: [1, 1, 0].flatMap((is) => labels.map(() => is)),
+    },
+  };
 }
 
 /** The traits of a small view on the given labels: 2 layers, 2 heads, uniform attention. */
@@ -121,6 +150,22 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
     "neighbors/l2/ids": neighbors.ids,
     "neighbors/l2/scores": neighbors.scores,
     "recovered/l2": neighbors.recovered,
+    ...Object.fromEntries(
+      ["cosine", "l2"].flatMap((metric) =>
+        Object.entries(words(labels)).map(([name, given]) => [
+          name === "recovered"
+            ? `recovered/vocabulary/${metric}`
+            : `neighbors/vocabulary/${metric}/${name}`,
+          given,
+        ]),
+      ),
+    ),
+    // Of the first layer's heads nothing can change; of the second's, the second head is free.
+    freedom: {
+      dtype: "uint16",
+      shape: [3, 2, 2],
+      values: [n, n, n - 1, n - 2, 0, 0, 1, 2, 0, 0, 0, 1],
+    },
   });
   return {
     layer: 0,
@@ -129,10 +174,13 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
     source: -1,
     kind: "attention",
     theme: "light",
+    candidates: "sentence",
+    metric: "cosine",
     _view: "explorer",
     _tokens: labels.map((label, word) => ({
       label,
       text: label,
+      id: 100_000 + [...new Set(labels)].indexOf(label),
       word,
       special: false,
       continues: false,
@@ -142,6 +190,7 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
       layers: 2,
       heads: 2,
       tokens: n,
+      words: 250_000,
       dtype: "float32",
       certificate: 3e-7,
       holds: true,

@@ -5,12 +5,14 @@ import { magnitude, share, value } from "../src/format.ts";
 import { indices, shortened, thinned, words } from "../src/labels.ts";
 import { largest, mean, rank } from "../src/matrix.ts";
 import { cellSize } from "../src/panes/map.tsx";
+import { fit } from "../src/panes/neighbors.tsx";
 import { extent, percent, stack } from "../src/stack.ts";
 import type { Token } from "../src/traits.ts";
 
 const token = (label: string, continues = false): Token => ({
   label,
   text: label,
+  id: 0,
   word: 0,
   special: false,
   continues,
@@ -118,4 +120,12 @@ test("arrow keys stay inside the grid", () => {
   assert.deepEqual(moved("ArrowRight", { row: 0, column: 1 }, 2, 3), { row: 0, column: 2 });
   assert.deepEqual(moved("End", { row: 1, column: 0 }, 2, 3), { row: 1, column: 2 });
   assert.equal(moved("Tab", { row: 0, column: 0 }, 2, 3), undefined);
+});
+
+test("as many neighbours stand side by side as have room, and a long one further back costs none", () => {
+  assert.equal(fit([90, 90, 90, 90], 300), 3);
+  assert.equal(fit([90, 90, 120, 400], 300), 2);
+  assert.equal(fit([400, 90], 300), 2); // cut to the widest that a chip gets
+  assert.equal(fit([10, 10], 1000), 2);
+  assert.equal(fit([90], 20), 1);
 });

@@ -6,21 +6,34 @@ import { contrast, luminance } from "./luminance.ts";
 // Tests run in the folder of package.json.
 const css = readFileSync("src/widget.css", "utf8");
 
-function variables(block: RegExp): Map<string, number> {
+type Channels = [red: number, green: number, blue: number];
+
+function variables(block: RegExp): Map<string, Channels> {
   const text = css.match(block)?.[1] ?? "";
   const found = text.matchAll(/--prosect-([\w-]+): #([0-9a-f]{6});/g);
   return new Map(
     [...found].map(([, name = "", hex = ""]) => {
       const channels = [0, 2, 4].map((at) => Number.parseInt(hex.slice(at, at + 2), 16));
-      return [name, luminance(channels as [number, number, number])];
+      return [name, channels as Channels];
     }),
   );
 }
 
-const themes = {
+const colours = {
   light: variables(/^\.prosect \{(.*?)^\}/ms),
   dark: variables(/^\.prosect\[data-theme="dark"\] \{(.*?)^\}/ms),
 };
+const luminances = (of: Map<string, Channels>) =>
+  new Map([...of].map(([name, channels]) => [name, luminance(channels)]));
+const themes = { light: luminances(colours.light), dark: luminances(colours.dark) };
+
+/** The luminance of a share of one colour mixed with another. */
+function mixed(theme: "light" | "dark", one: string, other: string, share: number): number {
+  const [a, b] = [one, other].map((name) => colours[theme].get(name) as Channels);
+  return luminance(
+    [0, 1, 2].map((i) => share * (a?.[i] ?? 0) + (1 - share) * (b?.[i] ?? 0)) as Channels,
+  );
+}
 
 test("text stands out from every ground it stands on, in both themes (WCAG AA)", () => {
   for (const [theme, colours] of Object.entries(themes)) {
@@ -29,6 +42,21 @@ test("text stands out from every ground it stands on, in both themes (WCAG AA)",
         const found = contrast(colours.get(text) ?? 0, colours.get(ground) ?? 0);
         assert.ok(found >= 4.5, `${theme}: ${text} on ${ground} ${found.toFixed(2)}`);
       }
+    }
+  }
+});
+
+test("text stands out from the ground of the token itself, green and mixed", () => {
+  const [, percent] =
+    css.match(
+      /\[data-own\] \{\s*background: color-mix\(in srgb, var\(--prosect-green-line\) (\d+)%/,
+    ) ?? [];
+  assert.ok(percent);
+  for (const theme of ["light", "dark"] as const) {
+    const ground = mixed(theme, "green-line", "ground", Number(percent) / 100);
+    for (const text of ["text", "muted", "orange"]) {
+      const found = contrast(themes[theme].get(text) ?? 0, ground);
+      assert.ok(found >= 4.5, `${theme}: ${text} ${found.toFixed(2)}`);
     }
   }
 });

@@ -203,3 +203,162 @@ test("positions and heads of a larger linked view are no reason to fail", async 
   await drawn();
   assert.match(one('[role="alert"]').textContent ?? "", /no layer 12: choose one from 1 to 2/);
 });
+
+const chips = (all: (selector: string) => HTMLElement[], row: number) =>
+  all(`[data-testid="neighbor-row"][data-row="${row}"] [data-testid="neighbor"]`);
+
+test("the switch leads to the vocabulary and back, and says so to Python", async () => {
+  const { model, all, one } = show(["a", "b"], { target: 1, _view: "neighbors" });
+  const choose = (name: string) => one(`[data-testid="candidates"][data-choice="${name}"]`);
+  assert.equal(choose("sentence").getAttribute("aria-pressed"), "true");
+  choose("vocabulary").click();
+  await drawn();
+  assert.equal(model.get("candidates"), "vocabulary");
+  assert.equal(choose("vocabulary").getAttribute("aria-pressed"), "true");
+  const names = chips(all, 0).map((chip) => chip.querySelector("bdi")?.textContent);
+  assert.deepEqual(names, ["b", "<b>word</b>"]);
+  assert.match(one('[data-testid="neighbors-title"]').textContent ?? "", /words of the vocabulary/);
+  const recovered = one('[data-testid="recovered"]').textContent ?? "";
+  assert.match(recovered, /250,000 words\. Recovered at 1 of 2 layers and in the embeddings\.$/);
+  model.receive({ candidates: "sentence" });
+  await drawn();
+  assert.deepEqual(
+    chips(all, 0).map((chip) => chip.querySelector("bdi")?.textContent),
+    ["b", "a"],
+  );
+});
+
+test("the switches have names, and the metric is Python's too", async () => {
+  const { model, one } = show(["a", "b"], { metric: "l2", _view: "neighbors" });
+  assert.equal(
+    one('[data-testid="candidates"]').parentElement?.getAttribute("aria-label"),
+    "Candidates",
+  );
+  const cosine = one('[data-testid="metric"][data-choice="cosine"]');
+  assert.equal(cosine.parentElement?.getAttribute("aria-label"), "Metric");
+  assert.equal(cosine.getAttribute("aria-pressed"), "false");
+  cosine.click();
+  assert.equal(model.get("metric"), "cosine");
+});
+
+test("the token itself is marked where it occurs, its layer where it is the nearest", () => {
+  const { all } = show(["a", "b"], { target: 1, candidates: "vocabulary", _view: "neighbors" });
+  const rows = all('[data-testid="neighbor-row"]');
+  assert.deepEqual(
+    rows.map(({ dataset }) => dataset.recovered),
+    ["true", "true", undefined],
+  );
+  const own = rows.map((_, row) => chips(all, row).findIndex(({ dataset }) => dataset.own));
+  assert.deepEqual(own, [0, 0, 1]);
+  assert.match(
+    rows[0]?.querySelector("button")?.getAttribute("aria-label") ?? "",
+    /layer 0, recovered/,
+  );
+});
+
+test("a word is followed down the layers: under the pointer, and where it is pressed for good", async () => {
+  const { model, all, one } = show(["a", "b"], { target: 1, candidates: "vocabulary" });
+  const lit = () => all('[data-testid="neighbor"][data-lit]').map(({ dataset }) => dataset.token);
+  const [own, word] = chips(all, 0);
+  word?.dispatchEvent(new PointerEvent("pointerenter"));
+  await drawn();
+  assert.deepEqual(lit(), ["100002", "100002", "100002"]);
+  assert.equal(model.get("source"), -1); // it is not in the sentence
+  word?.dispatchEvent(new PointerEvent("pointerleave"));
+  word?.click();
+  await drawn();
+  assert.equal(lit().length, 3);
+  assert.equal(word?.getAttribute("aria-pressed"), "true");
+  own?.dispatchEvent(new PointerEvent("pointerenter"));
+  await drawn();
+  assert.deepEqual([...new Set(lit())], ["100001"]);
+  assert.equal(model.get("source"), 1); // the token itself is
+  assert.equal(one('[data-testid="token"][data-token="1"]').dataset.lit, "true");
+  own?.dispatchEvent(new PointerEvent("pointerleave"));
+  await drawn();
+  assert.deepEqual([...new Set(lit())], ["100002"]);
+});
+
+test("words of the vocabulary are text", () => {
+  const labels = [...HOSTILE];
+  const { el, all } = show(labels, { target: 0, candidates: "vocabulary", _view: "neighbors" });
+  const shown = all('[data-testid="neighbor"] bdi').map(({ textContent }) => textContent);
+  assert.ok(shown.includes(HOSTILE[0] as string));
+  assert.ok(shown.includes("<b>word</b>"));
+  assert.equal(el.querySelectorAll("img, script, b").length, 0);
+});
+
+test("without a pinned token the vocabulary says which tokens are recovered", () => {
+  const { all, el } = show(["a", "b"], { candidates: "vocabulary", _view: "neighbors" });
+  const counts = all('[data-testid="identity-count"]').map(({ textContent }) => textContent);
+  assert.deepEqual(counts, ["2", "2", "0"]);
+  assert.match(el.textContent ?? "", /of 250,000 words, still nearest to its own/);
+});
+
+test("a search that fails is told in place of the neighbours, and can be tried again", async () => {
+  const names = ["ids", "scores", "tokens", "words"].map((n) => `neighbors/vocabulary/cosine/${n}`);
+  const remote = [...names, "recovered/vocabulary/cosine"];
+  const { _arrays } = state(["a", "b"]);
+  const here = Object.entries(_arrays).filter(([name]) => !remote.includes(name));
+  const { model, one, all } = show(["a", "b"], {
+    candidates: "vocabulary",
+    _arrays: Object.fromEntries(here),
+    _remote: remote,
+    _view: "neighbors",
+  });
+  await drawn();
+  assert.match(one(".prosect-status").textContent ?? "", /loading the neighbours/);
+  for (const { request } of model.sent) model.reply({ reply: request, error: "It takes long." });
+  await drawn();
+  assert.match(one('[role="alert"]').textContent ?? "", /It takes long\./);
+  one('[role="alert"] button').click();
+  await drawn();
+  assert.equal(model.sent.length, remote.length + 1);
+  one('[data-testid="candidates"][data-choice="sentence"]').click();
+  await drawn();
+  assert.ok(all('[data-testid="identity"]').length > 0);
+});
+
+test("a page without the vocabulary does not offer it", () => {
+  const { _arrays } = state(["a"]);
+  const here = Object.entries(_arrays).filter(([name]) => !name.includes("vocabulary"));
+  const { all } = show(["a"], { _arrays: Object.fromEntries(here), _view: "neighbors" });
+  assert.equal(all('[data-testid="candidates"]').length, 0);
+  assert.equal(all('[data-testid="metric"]').length, 2);
+});
+
+test("under the map of a head stands whether its attention is identifiable", async () => {
+  const { model, one, all } = show(["a", "b", "c"], { layer: 1, head: 1, _view: "heatmap" });
+  const line = () => one('[data-testid="freedom"]');
+  assert.equal(
+    line().textContent,
+    "n 3 · rank 1 · 2 directions leave the output unchanged, 1 with rows summing to one: not identifiable",
+  );
+  assert.equal(line().dataset.identifiable, "false");
+  assert.match(line().title, /^Other attention weights .*Brunner et al\. 2020/);
+  model.receive({ layer: 0 });
+  await drawn();
+  assert.equal(line().textContent, "n 3 · rank 3 · nothing can change: identifiable");
+  assert.match(line().title, /^No other attention weights/);
+  model.receive({ layer: 1, head: -1 });
+  await drawn();
+  assert.equal(line().textContent, "n 3 · 1 of 2 heads identifiable");
+  assert.match(line().title, /^A head is identifiable where no other/);
+  model.receive({ layer: -1 });
+  await drawn();
+  assert.equal(all('[data-testid="freedom"]').length, 0);
+});
+
+test("where rows see different tokens, the line is for the one that sees most, and says so", () => {
+  const { _about } = state(["a", "b"]);
+  const { one } = show(["a", "b"], { _about: { ..._about, causal: true }, _view: "heatmap" });
+  assert.match(one('[data-testid="freedom"]').title, /the row that sees most tokens/);
+});
+
+test("maps of whole layers have no line on identifiability", () => {
+  const { _kinds } = state(["a"]);
+  const kinds = _kinds.map((kind) => ({ ...kind, per_head: false }));
+  const { all } = show(["a", "b"], { _kinds: kinds, _view: "heatmap" });
+  assert.equal(all('[data-testid="readout"]').length, 1);
+  assert.equal(all('[data-testid="freedom"]').length, 0);
+});

@@ -133,6 +133,19 @@ def test_local_attention_of_an_encoder_looks_both_ways() -> None:
         assert (weights[:, distance.abs() > 4] == 0).all() == (layer > 0)
 
 
+def test_a_gemma_that_looks_both_ways_is_not_causal() -> None:
+    causal, both = (
+        random_lens("gemma3", use_bidirectional_attention=flag).trace(TEXTS[0])
+        for flag in (False, True)
+    )
+    assert causal.anatomy.causal
+    assert not both.anatomy.causal
+    distance = torch.arange(len(both.tokens))[:, None] - torch.arange(len(both.tokens))
+    for attention in both.attention:  # all layers have a window of 6, of which it keeps 4 each side
+        assert torch.equal(attention > 0, (distance.abs() < 4).expand_as(attention))
+    assert both.map("effective").error <= 1e-12
+
+
 def test_soft_capped_scores_stay_within_the_cap() -> None:
     cap = 2.0
     weights = sample("gemma2").attention

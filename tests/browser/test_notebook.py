@@ -204,6 +204,25 @@ def test_a_long_text_sends_its_layers_when_they_are_looked_at(notebook: Notebook
     view.nothing_sticks_out()
 
 
+def test_the_vocabulary_is_searched_when_it_is_asked_for(notebook: Notebook) -> None:
+    text = "' '.join(['bank'] * 100)"
+    notebook.run(f"import prosect; trace = prosect.load().trace({text})")
+    view = shown(notebook, notebook.add("view = prosect.Neighbors(trace, target=50); view"))
+    assert notebook.ask("trace.identified(candidates='vocabulary')") is False
+    view.choose("candidates", "vocabulary")
+    view.reads(candidates="vocabulary")
+    expect(view.neighbors(0).first.locator("bdi")).to_have_text("bank")
+    assert notebook.ask("trace.identified(candidates='vocabulary')") is True
+    view.nothing_sticks_out()
+    notebook.tell("view.candidates, view.metric = 'sentence', 'l2'")
+    expect(view.neighbors(0).first.locator("bdi")).to_have_text("bank")
+    expect(view.part("neighbors-title")).to_contain_text("Nearest input embeddings")
+    pressed = view.root.locator("[data-choice][aria-pressed=true]")
+    expect(pressed).to_have_text(["sentence", "L2"])
+    notebook.tell("view.candidates = 'vocabulary'; view.target = -1")
+    expect(view.part("identity-count")).to_have_count(7)
+
+
 def test_the_tour_runs(lab: Lab) -> None:
     for file in NOTEBOOKS.glob("tour*"):
         shutil.copy(file, lab.server.root)

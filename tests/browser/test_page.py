@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from browser.view import (
     check_hostile,
     check_the_hand,
 )
+from prosect.tokens import vocabulary_labels
 
 OpenPage = Callable[..., Window]
 
@@ -91,11 +93,12 @@ def test_each_view_has_its_page(
     view.nothing_sticks_out()
 
 
+@pytest.mark.parametrize("candidates", ["sentence", "vocabulary"])
 def test_hostile_tokens_are_only_text(
-    hostile: prosect.Lens, open_page: OpenPage, tmp_path: Path
+    candidates: str, hostile: prosect.Lens, open_page: OpenPage, tmp_path: Path
 ) -> None:
     trace = hostile.trace("|".join(HOSTILE))
-    trace.explore().to_html(tmp_path / "page.html")
+    trace.explore(candidates=candidates).to_html(tmp_path / "page.html")
     window = open_page(tmp_path / "page.html")
     check_hostile(shown(window))
     assert window.page.title().startswith(HOSTILE[0])
@@ -171,3 +174,90 @@ def test_every_kind_of_map_opens(lens: prosect.Lens, open_page: OpenPage, tmp_pa
         expect(view.part("readout")).to_contain_text("rank")
         view.rest()
         view.nothing_sticks_out()
+
+
+def test_neighbours_are_found_in_the_vocabulary(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    trace = lens.trace(TEXT)
+    trace.explore(target=LAST_BANK).to_html(tmp_path / "page.html")
+    view = shown(open_page(tmp_path / "page.html"))
+    expect(view.neighbors(0).first).to_have_attribute("data-token", str(LAST_BANK))
+    view.choose("candidates", "vocabulary")
+    view.reads(candidates="vocabulary")
+    expect(view.part("neighbors-title")).to_contain_text("Nearest words of the vocabulary")
+    for metric in ("l2", "cosine"):
+        view.choose("metric", metric)
+        view.reads(metric=metric)
+        found = trace.identify(10, metric, "vocabulary")
+        for row in range(7):
+            words = view.neighbors(row)
+            ids = found.ids[row, LAST_BANK, : words.count()].tolist()
+            assert [word.get_attribute("data-token") for word in words.all()] == list(map(str, ids))
+            labels = vocabulary_labels(ids, lens.tokenizer)
+            assert words.locator("bdi").all_text_contents() == labels
+        rows = view.root.locator("[data-testid=neighbor-row][data-recovered]")
+        expect(rows).to_have_count(int(found.recovered[:, LAST_BANK].sum()))
+        expect(view.part("recovered")).to_contain_text("of 30,522 words")
+        view.nothing_sticks_out()
+    # a word lights up at every layer where it stands, and the token itself in the sentence too
+    lit = view.root.locator("[data-testid=neighbor][data-lit]")
+    view.neighbors(0).nth(1).hover()
+    expect(lit.first).to_have_attribute("data-token", str(found.ids[0, LAST_BANK, 1].item()))
+    view.neighbors(0).first.hover()
+    expect(lit).to_have_count(7)
+    view.shows_source(LAST_BANK)
+    view.rest()
+    view.token(LAST_BANK).click()
+    counts = [str(n) for n in found.recovered.sum(-1).tolist()]
+    expect(view.part("identity-count")).to_have_text(counts)
+    view.nothing_sticks_out()
+
+
+def test_the_line_under_the_map_says_what_is_determined(
+    lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    trace = lens.trace(f"{TEXT} {TEXT} {TEXT}")
+    free, n = trace.freedom(), len(trace.tokens)
+    trace.explore(layer=3, head=7).to_html(tmp_path / "page.html")
+    view = shown(open_page(tmp_path / "page.html"))
+    line = view.part("freedom")
+    rank, directions = int(free.rank[3, 7]), int(free.dimension[3, 7])
+    assert 1 < directions == n - rank
+    expect(line).to_have_text(
+        f"n {n} · rank {rank} · {directions} directions leave the output unchanged, "
+        f"{int(free.dimension_with_sums[3, 7])} with rows summing to one: not identifiable"
+    )
+    expect(line).to_have_attribute("title", re.compile("Brunner et al. 2020"))
+    for kind in ("norm", "effective", "null"):
+        view.root.locator(f"[data-testid=kind][data-kind={kind}]").click()
+        expect(line).to_contain_text(f"n {n} · rank")
+        view.nothing_sticks_out()
+    view.part("all-heads").click()
+    expect(line).to_have_text(f"n {n} · 0 of 12 heads identifiable")
+    view.root.locator("[data-testid=kind][data-kind=ATB]").click()
+    expect(line).to_have_count(0)
+    lens.trace(TEXT).explore(layer=3, head=7).to_html(tmp_path / "short.html")
+    view = shown(open_page(tmp_path / "short.html"))
+    expect(view.part("freedom")).to_have_text("n 16 · rank 16 · nothing can change: identifiable")
+
+
+@pytest.mark.parametrize("width", [1440, 1000, 700])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_of_the_vocabulary(
+    scheme: str, width: int, lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+) -> None:
+    """What is new to the eye at once: words of the vocabulary, and what is not determined."""
+    trace = lens.trace(f"{TEXT} {TEXT} {TEXT}")
+    trace.explore(layer=5, head=2, target=LAST_BANK, candidates="vocabulary").to_html(
+        tmp_path / "page.html"
+    )
+    size = {"width": width, "height": 900}
+    window = open_page(tmp_path / "page.html", color_scheme=scheme, viewport=size)
+    view = shown(window)
+    expect(view.neighbors(0).first.locator("bdi")).to_have_text("bank")
+    expect(view.part("freedom")).to_contain_text("not identifiable")
+    view.nothing_sticks_out()
+    path = BUILD / "screenshots" / f"vocabulary-{width}-{scheme}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    window.page.screenshot(path=path, full_page=True)

@@ -163,6 +163,19 @@ class ShownView:
         cell = float(canvas.get_attribute("data-cell") or "nan")
         canvas.click(position={"x": (head + 0.5) * cell, "y": (layer + 0.5) * cell})
 
+    def choose(self, switch: str, choice: str) -> None:
+        """Press a word of a switch with the keyboard, and wait until it stays pressed."""
+        word = self.root.locator(f'[data-testid="{switch}"][data-choice="{choice}"]')
+        word.focus()
+        self.root.page.keyboard.press("Enter")
+        expect(word).to_have_attribute("aria-pressed", "true")
+
+    def neighbors(self, row: int) -> Locator:
+        """Return the neighbours of a row, nearest first; row 0 is the embeddings."""
+        return self.root.locator(f'[data-testid="neighbor-row"][data-row="{row}"]').locator(
+            '[data-testid="neighbor"]'
+        )
+
     def point_at_cell(self, target: int, source: int) -> None:
         """Hover a cell of the open map."""
         canvas = self.part("map-canvas")

@@ -88,14 +88,16 @@ def test_seeds_and_only_seeds_decide() -> None:
     torch.testing.assert_close(sampled(3, batch=7).values, sampled(3, batch=80).values)
 
 
-def test_progress_counts_every_token_once() -> None:
-    for method in (exact, along_input):
-        done: list[int] = []
-        method(X, carry_of(MAPS), 2, 2, done.append)
-        assert sum(done) == N
+def test_progress_counts_every_tangent_batch_by_batch() -> None:
+    done: list[int] = []
+    exact(X, carry_of(MAPS), 2, 5, done.append)
+    assert done == [5, 5, 2] * N
+    done = []
+    along_input(X, carry_of(MAPS), 2, 2, done.append)
+    assert done == [2, 2, 1]
     done = []
     estimated(X, carry_of(MAPS), 2, 3, done.append, 4, torch.Generator())
-    assert sum(done) == N
+    assert done == [3] * 6 + [2]
 
 
 def test_it_can_be_interrupted() -> None:

@@ -116,3 +116,47 @@ def test_equal_words_of_the_vocabulary_are_reported_as_ties() -> None:
     found = lens.trace("a").identify(2, "cosine", "vocabulary", positions=True)
     assert found.ties[0].tolist() == [2]
     assert found.recovered[0].all()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_among_equal_words_of_the_vocabulary_the_token_itself_comes_first(metric: str) -> None:
+    lens = random_lens("gpt2")
+    (id,) = lens.tokenizer("a").input_ids
+    weight = lens.anatomy.words.weight
+    with torch.no_grad():
+        weight[:20] = weight[id]  # more of them than are asked for
+    found = lens.trace("a").identify(3, metric, "vocabulary")  # pyright: ignore
+    equal = [set(range(20)) | {id}] * len(found.ids)
+    for layer, ids in enumerate(found.ids[:, 0].tolist()):
+        if found.recovered[layer, 0]:
+            assert ids[0] == id
+            assert set(ids) <= equal[layer]
+            assert found.scores[layer, 0].unique().numel() == 1
+        assert (id in ids) == bool(set(ids) & equal[layer])
+        assert len(set(ids)) == 3
+    assert metric == "dot" or found.recovered[0, 0]
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_long_texts_are_searched_some_tokens_at_a_time(
+    positions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = random_lens("bert").trace(TEXTS[0])
+    expected = whole.identify(4, "l2", "vocabulary", positions=positions)
+    monkeypatch.setattr(prosect.vocabulary, "VECTORS", 9)  # two tokens of four states
+    found = random_lens("bert").trace(TEXTS[0]).identify(4, "l2", "vocabulary", positions=positions)
+    assert torch.equal(found.ids, expected.ids)
+    torch.testing.assert_close(found.scores, expected.scores)
+    assert torch.equal(found.recovered, expected.recovered)
+    assert torch.equal(found.ties, expected.ties)
+
+
+def test_neighbours_are_found_once_and_kept() -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    assert not trace.identified(candidates="vocabulary")
+    found = trace.identify(candidates="vocabulary")
+    assert trace.identify(candidates="vocabulary") is found
+    assert trace.identified(candidates="vocabulary")
+    assert not trace.identified(metric="l2", candidates="vocabulary")
+    assert not trace.identified()
+    assert trace.identify(candidates="vocabulary", stem=False) is not found

@@ -7,7 +7,7 @@ import torch
 
 import prosect
 from families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
-from prosect.predict import logits_of
+from prosect.predict import logits_of_one
 
 HEADS = [family for family in FAMILIES if family != "deberta-v2-narrow"]
 
@@ -20,7 +20,7 @@ def test_the_parts_of_all_tokens_and_the_rest_sum_to_the_models_own_logit(family
         trace = lens.trace(TEXTS[0], target=TEXTS[1])
     start = trace.tokens[0].id if family in PAIRS else None
     found = trace.logit_contributions(7, -2)
-    own = logits_of(lens.model, trace.anatomy, trace.hidden[-1, -2], start)[7]
+    own = logits_of_one(lens.model, trace.anatomy, trace.hidden[-1, -2], start)[7]
     cap = getattr(lens.model.config, "final_logit_softcapping", None)
     logit = torch.tensor(found.logit, dtype=own.dtype)
     logit = logit if cap is None else cap * torch.tanh(logit / cap)
@@ -47,3 +47,15 @@ def test_without_a_head_or_a_token_the_sentence_says_so() -> None:
     lens = prosect.Lens(random_model("bert"), word_pieces())
     with pytest.raises(prosect.ProsectError, match="The vocabulary counts from 0 to 399"):
         lens.trace("a").logit_contributions(400)
+    trace = lens.trace("a river")
+    for token in ("the", 1.5, True):
+        with pytest.raises(prosect.ProsectError, match="A token's index is a whole number"):
+            trace.logit_contributions(token)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="no baseline 'x': choose one of zero, bias"):
+        trace.logit_contributions(3, baseline="x")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_prediction_is_taken_for_its_token() -> None:
+    trace = prosect.Lens(random_model("bert"), word_pieces()).trace("a river")
+    first = trace.predict()[0]
+    assert trace.logit_contributions(first).logit == trace.logit_contributions(first.id).logit

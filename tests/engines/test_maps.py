@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import prosect
 from families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 from prosect.anatomy.stream import Fed, Wrote
 from prosect.engines import maps
+from prosect.engines.kinds import Kind
 from prosect.engines.maps import Layer, layers_of, scopes_of
 
 BASELINES = ("zero", "bias")
@@ -51,6 +53,14 @@ def scope_kinds(trace: prosect.Trace) -> list[str]:
     return [name for name in trace.kinds if name.startswith("AT")]
 
 
+def choices(kind: Kind) -> list[dict[str, Any]]:
+    """Every choice of the options that a kind takes."""
+    values = {"baseline": BASELINES, "value_bias": (True, False)}
+    names = [name for name in values if name in kind.options]
+    found = product(*(values[name] for name in names))
+    return [dict(zip(names, chosen, strict=True)) for chosen in found]
+
+
 # --- completeness ---------------------------------------------------------------------------------
 
 
@@ -59,12 +69,11 @@ def scope_kinds(trace: prosect.Trace) -> list[str]:
 def test_parts_and_rest_are_what_the_model_computed(family: str, dtype: torch.dtype) -> None:
     for trace in traces_of(family, dtype):
         for kind in [*scope_kinds(trace), *SPLITTING]:
-            for baseline in BASELINES:
-                for value_bias in (True, False):
-                    found = trace.map(kind, baseline=baseline, value_bias=value_bias)
-                    assert found.error <= exact(family, dtype), (kind, baseline, value_bias)
-                    assert torch.isfinite(found.values).all()
-                    assert (found.values >= 0).all()
+            for options in choices(trace.kinds[kind]):
+                found = trace.map(kind, **options)
+                assert found.error <= exact(family, dtype), (kind, options)
+                assert torch.isfinite(found.values).all()
+                assert (found.values >= 0).all()
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -74,8 +83,8 @@ def test_parts_and_rest_of_real_weights_are_what_the_model_computed(
 ) -> None:
     trace = prosect.load(dtype=dtype).trace(text)
     for kind in [*scope_kinds(trace), *SPLITTING]:
-        for baseline in BASELINES:
-            assert trace.map(kind, baseline=baseline).error <= most
+        for options in choices(trace.kinds[kind]):
+            assert trace.map(kind, **options).error <= most
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
@@ -198,7 +207,12 @@ def test_every_scope_equals_plain_code(name: str) -> None:
     trace = PLAIN[name]()
     chosen = [0, 2] if name == "MiniLM" else range(len(trace.anatomy.blocks))
     for options in _options(name):
-        found = {kind: trace.map(kind, **options) for kind in scope_kinds(trace)}
+        found = {
+            kind: trace.map(
+                kind, **{o: options[o] for o in trace.kinds[kind].options if o in options}
+            )
+            for kind in scope_kinds(trace)
+        }
         for number in chosen:
             w = plain.weights_of(trace.lens.model, number)
             expected = plain.scopes(w, trace.hidden[number], trace.attention[number], **options)

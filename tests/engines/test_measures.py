@@ -32,6 +32,14 @@ def test_spearman_is_scipys(ties: bool) -> None:
     assert contextualization_change(a, b) == pytest.approx(1 - expected, abs=1e-12)
 
 
+def test_a_map_correlates_with_itself_and_a_constant_with_nothing_else() -> None:
+    same, other = torch.full((2, 2), 0.5), torch.rand(2, 2)
+    assert pearson(same.flatten(), same.flatten()) == float(spearman(same, same)) == 1
+    assert contextualization_change(same, same) == 0
+    assert torch.tensor(pearson(same.flatten(), other.flatten())).isnan()
+    assert spearman(same, other).isnan()
+
+
 def test_pearson_is_scipys() -> None:
     torch.manual_seed(0)
     a, b = torch.rand(2, 50)
@@ -65,6 +73,7 @@ def test_only_itself_is_no_mixing_and_only_others_is_all_of_it() -> None:
         1.0,
         0.5,
     ]
+    assert mixing_ratio(torch.zeros(1), torch.zeros(1)).tolist() == [0.0]
 
 
 def test_the_top_pairs_are_the_largest_changes_in_order() -> None:
@@ -88,6 +97,8 @@ def test_undone_is_the_share_of_a_change_that_is_taken_back() -> None:
     # the scale of a row is not a change
     scale = torch.rand(5, 1, dtype=torch.float64) + 1
     assert undone(before * scale, after * 3, before * 7) == pytest.approx(1)
+    # where nothing changed, or nothing is there, nothing is taken back
+    assert undone(before, before, after) == undone(*torch.zeros(3, 5, 5)) == 0
 
 
 def test_a_change_at_a_right_angle_takes_nothing_back() -> None:

@@ -44,7 +44,7 @@ def test_floats_come_back_within_the_promised_precision(name: str) -> None:
     assert (np.sign(back) == np.sign(array)).all()
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
 def test_integers_come_back_as_they_are(dtype: type) -> None:
     array = np.arange(250, dtype=dtype).reshape(5, 50)
     spec, data = encode(array)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import traitlets
+import transformers
 
 import prosect
-from families import TEXTS, random_lens
-from prosect.views.sources import BUDGET
+from families import STACKS, TEXTS, random_lens, sample, word_pieces
+from prosect.tokens import vocabulary_labels
+from prosect.views import sources
+from prosect.views import view as views
+from prosect.views.sources import BUDGET, WORK
 from prosect.views.view import PLACE, View
 from views.test_arrays import decode
 
@@ -56,16 +63,73 @@ def test_a_view_shows_the_numbers_of_its_trace(trace: prosect.Trace) -> None:
 
 def test_each_view_carries_only_what_it_shows(trace: prosect.Trace) -> None:
     names = {view: set(view(trace)._arrays) for view in VIEWS}
-    assert all(name.startswith("map/") for name in names[prosect.Heatmap])
+    assert all(name.startswith(("map/", "freedom")) for name in names[prosect.Heatmap])
     assert names[prosect.TermBars] == {"importance"}
     assert all(n.startswith(("neighbors/", "recovered/")) for n in names[prosect.Neighbors])
     assert names[prosect.Explorer] == set().union(*names.values())
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_the_vocabularys_words_travel_with_their_neighbours(family: str, metric: Any) -> None:
+    trace = random_lens(family).trace(TEXTS[0])
+    view = prosect.Neighbors(trace)
+    found = trace.identify(10, metric, "vocabulary")
+    place = f"neighbors/vocabulary/{metric}"
+    words = array(view, f"{place}/tokens")
+    assert words.tolist() == sorted(set(found.ids.flatten().tolist()))
+    assert (words[array(view, f"{place}/ids")] == found.ids.numpy()).all()
+    labels = json.loads(bytes(array(view, f"{place}/words")))
+    assert labels == vocabulary_labels(words.tolist(), trace.lens.tokenizer)
+    np.testing.assert_allclose(array(view, f"{place}/scores"), found.scores.numpy(), rtol=1e-3)
+    recovered = array(view, f"recovered/vocabulary/{metric}")
+    assert (recovered == found.recovered.numpy()).all()
+    assert [token["id"] for token in view._tokens] == [token.id for token in trace.tokens]
+
+
+def test_tens_of_thousands_of_words_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_lens("bert").trace(TEXTS[0])
+    found = trace.identify(10, "cosine", "vocabulary")
+    many = replace(found, ids=torch.arange(70_000).view(7, 1000, 10))
+    monkeypatch.setitem(trace._identities, (10, "cosine", "vocabulary", False, True), many)
+    ids = sources.neighbors(trace)["neighbors/vocabulary/cosine/ids"]()
+    assert ids.dtype == np.uint32
+    assert (ids.flatten() == np.arange(70_000)).all()
+
+
+def test_the_freedom_of_every_head_travels_with_its_map(trace: prosect.Trace) -> None:
+    free = trace.freedom()
+    for view in (prosect.Heatmap(trace), trace.explore()):
+        rank, dimension, with_sums = array(view, "freedom")
+        assert (rank == free.rank.numpy()).all()
+        assert (dimension == free.dimension.numpy()).all()
+        assert (with_sums == free.dimension_with_sums.numpy()).all()
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_places_start_where_they_are_asked_to(view: type[View], trace: prosect.Trace) -> None:
     made = view(trace, layer=2, head=-1, target=3, source=0, theme="dark")
     assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, "attention", "dark"]
+
+
+@pytest.mark.parametrize("view", [prosect.Neighbors, prosect.Explorer])
+def test_candidates_and_metric_start_where_they_are_asked_to(
+    view: type[View], trace: prosect.Trace
+) -> None:
+    made: Any = view(trace)
+    assert (made.candidates, made.metric) == ("sentence", "cosine")
+    made = view(trace, candidates="vocabulary", metric="l2")
+    assert (made.candidates, made.metric) == ("vocabulary", "l2")
+    made.candidates = "sentence"
+    assert made.candidates == "sentence"
+
+
+@pytest.mark.parametrize("view", [prosect.Heatmap, prosect.TermBars])
+def test_views_without_neighbours_refuse_their_traits(
+    view: type[View], trace: prosect.Trace
+) -> None:
+    with pytest.raises(TypeError, match="has no argument 'candidates': choose from layer"):
+        view(trace, candidates="vocabulary")
 
 
 @pytest.mark.parametrize(
@@ -78,6 +142,8 @@ def test_places_start_where_they_are_asked_to(view: type[View], trace: prosect.T
         ("source", -2, "source counts from 0 to "),
         ("kind", "ATBX", "choose one of attention"),
         ("theme", "pink", "theme"),
+        ("candidates", "world", "choose 'sentence' or 'vocabulary'"),
+        ("metric", "dot", "There is no metric 'dot' here: choose 'cosine' or 'l2'"),
     ],
 )
 def test_a_place_out_of_range_is_refused_and_nothing_moves(
@@ -121,11 +187,84 @@ def test_maps_over_the_budget_are_sent_when_asked_for(long_trace: prosect.Trace)
     assert len(view._data) < BUDGET
     maps = [f"map/{kind}/{layer}" for kind in long_trace.kinds for layer in range(6)]
     costly = [f"overview/{name}" for name, kind in long_trace.kinds.items() if kind.costly]
-    assert set(view._remote) == {*maps, *costly}
+    searched = [name for name in view._sources if "vocabulary" in name]
+    assert set(view._remote) == {*maps, *costly, *searched}
     content, buffers = ask(view, "map/attention/4")
     assert content["reply"] == "7"
     back = decode(content["spec"], buffers[0])
     np.testing.assert_allclose(back, long_trace.attention[4].numpy(), rtol=1e-3, atol=1e-38)
+
+
+SEARCHED = [
+    *(f"neighbors/vocabulary/cosine/{part}" for part in ("ids", "scores", "tokens", "words")),
+    "recovered/vocabulary/cosine",
+]
+
+
+def large_vocabulary(words: int) -> prosect.Trace:
+    """Every word of a large vocabulary with 64 tokens, at four states."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=words,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    lens = prosect.Lens(transformers.BertModel(config).eval(), word_pieces())
+    return lens.trace("a" + "," * 61)
+
+
+def test_a_huge_vocabulary_is_searched_when_it_is_asked_for() -> None:
+    trace = large_vocabulary(256_000)
+    assert trace.hidden.numel() * 256_000 > WORK
+    view = prosect.Neighbors(trace, candidates="vocabulary")
+    assert set(SEARCHED) <= set(view._remote)
+    assert not trace.identified(candidates="vocabulary")
+    answers = {name: ask(view, name) for name in SEARCHED}
+    values = {n: decode(content["spec"], data[0]) for n, (content, data) in answers.items()}
+    ids, scores, words, labels, recovered = (values[name] for name in SEARCHED)
+    found = trace.identify(candidates="vocabulary")
+    assert (words[ids] == found.ids.numpy()).all()
+    np.testing.assert_allclose(scores, found.scores.numpy(), rtol=1e-3)
+    assert (recovered == found.recovered.numpy()).all()
+    shown = json.loads(bytes(labels))
+    assert len(shown) == len(words)
+    assert f"⟨{words[-1]}⟩" == shown[-1]  # the tokenizer has no name for it
+    # what is found is sent at once from then on
+    assert not set(SEARCHED) & set(prosect.Neighbors(trace)._remote)
+
+
+def test_a_search_that_takes_too_long_says_how_to_have_it(
+    trace: prosect.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = random_lens("bert").trace(TEXTS[1])
+    monkeypatch.setattr(sources, "WORK", 1.0)
+    view = prosect.Neighbors(trace)
+    monkeypatch.setattr(views, "PATIENCE", 1.0)
+    content, buffers = ask(view, SEARCHED[0])
+    assert not buffers
+    call = "trace.identify(metric='cosine', candidates='vocabulary')"
+    assert f"A search among 400 words takes long for {len(trace.tokens)} tokens" in content["error"]
+    assert f"run {call} in a cell" in content["error"]
+    exec(call)
+    content, buffers = ask(view, SEARCHED[0])
+    assert buffers
+
+
+@pytest.mark.parametrize("family", STACKS)
+def test_every_architecture_shows_its_vocabulary(family: str) -> None:
+    view = prosect.Neighbors(sample(family))
+    found = sample(family).identify(10, "cosine", "vocabulary")
+    words = array(view, SEARCHED[2])
+    assert (words[array(view, SEARCHED[0])] == found.ids.numpy()).all()
+
+
+def test_one_token_has_neighbours_in_the_vocabulary() -> None:
+    view = prosect.Neighbors(random_lens("gpt2").trace("a"), candidates="vocabulary")
+    assert array(view, SEARCHED[0]).shape == (4, 1, 10)
+    assert array(view, "neighbors/cosine/ids").shape == (4, 1, 1)
 
 
 def test_long_texts_have_thumbnails_that_keep_the_largest_values(
@@ -158,7 +297,18 @@ def test_link_keeps_places_the_same_both_ways(trace: prosect.Trace) -> None:
     assert bars.layer == 2
 
 
+@pytest.mark.parametrize("wrong", ["hi", None, 3])
+def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
+    for view in (prosect.Explorer, prosect.Heatmap, prosect.Neighbors, prosect.TermBars):
+        with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
+            view(wrong)
+    with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):
+        prosect.Neighbors(random_lens("gpt2"))  # pyright: ignore[reportArgumentType]
+
+
 def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
+    with pytest.raises(ValueError, match="link takes views and figures, not 3"):
+        prosect.link(prosect.TermBars(trace), 3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least two"):
         prosect.link(prosect.Heatmap(trace))
     other = random_lens("bert").trace("The river")

@@ -1,27 +1,42 @@
 """prosect dissects Transformer language models: exact parts, linked views, certificates."""
 
-from prosect import figures
+from prosect import corpus, figures
 from prosect._version import __version__
+from prosect.attribution import Attribution
 from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
 from prosect.learned import Identifiability, learn_identity
 from prosect.lens import Lens, load
 from prosect.maps import Comparison, TokenMap
-from prosect.results import Identity, Neurons, Parts, Prediction, Terms
+from prosect.nullspace import Alternative, EffectiveCorrelation, Freedom, NullSpace
+from prosect.results import (
+    Identity,
+    LogitContributions,
+    Neurons,
+    Parts,
+    Prediction,
+    Terms,
+)
 from prosect.tokens import Token
 from prosect.trace import Trace
 from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
 
 __all__ = [
+    "Alternative",
+    "Attribution",
     "Comparison",
     "Diagnosis",
+    "EffectiveCorrelation",
     "Explorer",
+    "Freedom",
     "Heatmap",
     "Identifiability",
     "Identity",
     "Lens",
+    "LogitContributions",
     "Neighbors",
     "Neurons",
+    "NullSpace",
     "Parts",
     "Prediction",
     "ProsectError",
@@ -33,6 +48,7 @@ __all__ = [
     "Trace",
     "UnsupportedModelError",
     "__version__",
+    "corpus",
     "doctor",
     "figures",
     "learn_identity",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from prosect.anatomy.stream import Attended, Embedded, Fed, State, Wrote
+from prosect.arguments import listed, whole_number
 from prosect.capture import Run
 from prosect.engines import attribution as engine
 from prosect.engines.tangents import Point, merged, points, push, written
@@ -20,6 +21,8 @@ MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
+PATIENCE = 3.0
+"""After how many seconds a bar appears by itself."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +46,10 @@ class Attribution:
         How many random probes a source token; None where exact.
     start
         The hidden state whose tokens are the sources.
+    times_input
+        Whether it is of the change along the input vectors.
+    head
+        (layer, head) where it is of what one head writes; None: of the hidden vectors.
     """
 
     values: Float[Tensor, "layer target source"]
@@ -52,21 +59,47 @@ class Attribution:
     targets: list[int]
     probes: int | None
     start: int
+    times_input: bool = False
+    head: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         how = "exact" if self.probes is None else f"{self.probes} probes"
+        how += ", times input" if self.times_input else ""
+        how += "" if self.head is None else f", head {self.head[1]} of layer {self.head[0]}"
         layers, targets, sources = self.values.shape
         return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
-        """Of some targets only, given by their positions."""
-        places = [self.targets.index(target) for target in targets]
+        """Of some targets only, given by their positions.
+
+        Raises
+        ------
+        ProsectError
+            If one of them is not among the targets.
+        """
+        chosen = listed(targets, "position")
+        for target in chosen:
+            if target not in self.targets:
+                known = ", ".join(map(str, self.targets))
+                raise ProsectError(f"There is no target {target} here: choose from {known}.")
+        places = [self.targets.index(target) for target in chosen]
         return replace(
             self,
             values=self.values[:, places],
             norms=self.norms[:, places],
             standard_error=self.standard_error[:, places],
-            targets=list(targets),
+            targets=chosen,
+        )
+
+    def after(self, layers: Sequence[int]) -> Attribution:
+        """After some of its layers only, given by their numbers."""
+        rows = [self.layers.index(layer) for layer in layers]
+        return replace(
+            self,
+            values=self.values[rows],
+            norms=self.norms[rows],
+            standard_error=self.standard_error[rows],
+            layers=list(layers),
         )
 
     def own(self) -> Float[Tensor, "layer"]:
@@ -77,7 +110,14 @@ class Attribution:
         """The share of all sources at each distance, 0 to ``furthest``, mean over targets.
 
         Both sides together; the last column holds all that are at least that far.
+
+        Raises
+        ------
+        ProsectError
+            If the distance is no whole number from 0.
         """
+        if whole_number(furthest, "distance") < 0:
+            raise ProsectError(f"Distances count from 0, not {furthest}.")
         distance = self._distance().clamp_max(furthest)
         return torch.stack(
             [(self.values * (distance == d)).sum(-1).mean(-1) for d in range(furthest + 1)], dim=-1
@@ -111,12 +151,10 @@ def attribute(
     times_input: bool,
     head: tuple[int, int] | None,
     seed: int,
-    progress: bool,
+    progress: bool | None,
 ) -> Attribution:
     """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
     details = [record.detail for record in run.stream if isinstance(record, Wrote)]
-    if not layers:
-        raise ProsectError("There are no layers: name at least one, or leave layers out.")
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
     if any(isinstance(detail, Attended) and detail.scores is None for detail in details):
@@ -126,21 +164,27 @@ def attribute(
         )
     walked, x = points(run.stream, parallel), run.hidden[start]
     n, d = x.shape
-    if probes is None and not times_input and n > 2:
-        walked = merged(walked, MATRIX_NUMBERS)
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
     if head is None:
         end = next(i for i, point in enumerate(walked) if _is_state(point, max(layers) + 1))
         path, reached = walked[first + 1 : end + 1], range(start, max(layers) + 1)
-        carry: engine.Carry = lambda dx: (moved for _, moved in push(dx, path))  # noqa: E731
     else:
         end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0] + 1))
         path, reached, layers = walked[first + 1 : end], [head[0]], [head[0]]
-        carry = lambda dx: [_through_head(dx, path, walked[end], head[1])]  # noqa: E731
+
+    def carry(dx: Tensor) -> Iterator[Tensor]:
+        if head is None:
+            return (moved for _, moved in push(dx, path))
+        return iter([_through_head(dx, path, walked[end], head[1])])
+
     observed = len(reached)
     widest = max(n * d, *(_width(detail) for detail in details))
     batch = max(1, BATCH_NUMBERS // widest)
-    with tqdm(total=n, unit="token", disable=not progress) as bar:
+    delay = PATIENCE if progress is None else 0
+    tangents = n if times_input else n * (d if probes is None else probes)
+    with tqdm(total=tangents, unit="tangent", disable=progress is False, delay=delay) as bar:
+        if probes is None and not times_input and n > 2:
+            path = merged(path, MATRIX_NUMBERS, bar.update)
         if times_input:
             squares = engine.along_input(x, carry, observed, batch, bar.update)
         elif probes is None:
@@ -158,6 +202,8 @@ def attribute(
         targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
+        times_input=times_input,
+        head=head,
     )
 
 

@@ -39,10 +39,11 @@ from prosect.anatomy.vocabulary import (
     Term,
 )
 from prosect.errors import ProsectError, UnsupportedModelError
-from prosect.tap import Weights, tapped
+from prosect.tap import Weighed, Weights, tapped
 
 Side = Literal["input", "output"]
-_ONE_AT_A_TIME = RLock()
+ONE_AT_A_TIME = RLock()
+"""Held while hooks or the tap are on a model: they belong to one run."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def run(
     """
     seen = _Seen()
     with ExitStack() as stack:
-        stack.enter_context(_ONE_AT_A_TIME)  # hooks and the tap belong to one run
+        stack.enter_context(ONE_AT_A_TIME)
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(anatomy.base))
         stack.enter_context(seen.watching(anatomy))
@@ -156,7 +157,7 @@ class _Seen:
         self.add(module, "output", output[0] if isinstance(output, tuple) else output)
 
     def _keep_weights(self, module: nn.Module, _: object, output: Any) -> None:
-        self.weights.setdefault(module, []).append(output[1])
+        self.weights.setdefault(module, []).append(Weighed(output[1], None))
 
 
 def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
@@ -175,7 +176,7 @@ def _watched(anatomy: Anatomy) -> set[tuple[nn.Module, Side]]:
                 (norm.module, "input") for norm in (step.before, step.after) if norm is not None
             }
         if isinstance(step, FeedForward):
-            watched |= {(step.inner.module, "output")}
+            watched |= {(step.inner.module, "input"), (step.inner.module, "output")}
             watched |= {(step.gate.module, "output")} if step.gate is not None else set()
         if isinstance(step, Attention):
             watched |= {(step.value.module, "output"), (_reader(step), "input")}
@@ -216,15 +217,25 @@ class _Text:
         found = self._seen.tables.get(core)
         return None if found is None else (self._cut(found[0]), self._cut(found[1]))
 
-    def weights(self, core: nn.Module, *, of_source: bool = False) -> Tensor | None:
-        """The attention weights of the module's next call, [head, target, source], lifted."""
+    def weights(
+        self, core: nn.Module, *, of_source: bool = False
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Of the module's next call the attention weights, [head, target, source], lifted.
+
+        And which sources its mask left visible, [target, source], if it had one.
+        """
         calls = self._seen.weights.get(core)
         if not calls:
             return None
         batch, number = self._batch, self._number
         sources = batch.source_lengths if of_source else batch.lengths
-        weights = calls[self._count(core)][number, :, : batch.lengths[number], : sources[number]]
-        return self._own(weights)
+        targets, sources = slice(batch.lengths[number]), slice(sources[number])
+        call = calls[self._count(core)]
+        visible = None
+        if call.mask is not None:
+            mask = call.mask[number if len(call.mask) > 1 else 0, :, targets, sources]
+            visible = (mask > torch.finfo(mask.dtype).min / 2).any(0).to(batch.device)
+        return self._own(call.alpha[number, :, targets, sources]), visible
 
     def prepared(self, norm: Norm, name: str, layer: int) -> Normed:
         """The norm of a sublayer's input; parallel sublayers may share one (GPT-J)."""
@@ -368,6 +379,7 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
     if isinstance(step, FeedForward):
         u, v = _inner(step, text)
         return Fed(
+            read=text.next(step.inner.module, "input"),
             neurons=inner,
             weight=weight,
             bias=_lifted(step.output.bias, text),
@@ -378,12 +390,15 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
             gate=None if step.gate is None else _affine(step.gate, text),
         )
     of_source = step.term == "source"
-    alpha = text.weights(step.core, of_source=of_source)
-    if alpha is None:
+    found = text.weights(step.core, of_source=of_source)
+    if found is None:
         raise UnsupportedModelError(
             f"The {name} does not use the attention registry of transformers, so it cannot be seen: "
             "use a model class of transformers itself, or a newer transformers."
         )
+    alpha, visible = found
+    if step.visible is not None:
+        visible = step.visible(alpha.shape[-1]).to(alpha.device)
     value = text.next(step.value.module, "output", of_source=of_source)
     if step.value.columns is not None:
         value = value[:, step.value.columns].contiguous()
@@ -399,6 +414,7 @@ def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
         scores=step.scores,
         tables=text.tables(step.core),
         value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
+        visible=None if visible is None or visible.all() else visible,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from prosect._version import __version__
 from prosect.errors import ProsectError
 from prosect.lens import load
+from prosect.views.sources import values_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trace = load(options.model).trace(options.text)
         terms = trace.terms()
-        trace.map(options.kind)
+        values_of(trace, options.kind)  # refuses an unknown kind
         trace.explore(kind=options.kind).to_html(options.output)
     except (ProsectError, OSError) as error:
         print(f"prosect: {error}", file=sys.stderr)

@@ -24,7 +24,7 @@ from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.lens import Lens
 from prosect.maps import Maps
-from prosect.predict import logits_of
+from prosect.predict import logits_of_one
 from prosect.results import TOLERANCES, Neurons, Parts, Terms
 from prosect.tap import attending
 
@@ -279,7 +279,7 @@ def _attribution(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
 def _predictions(model: Any, anatomy: Anatomy, one: Run) -> str:
     start = getattr(model.config, "decoder_start_token_id", None)
     is_pair = getattr(model.config, "is_encoder_decoder", False)
-    logits = logits_of(model, anatomy, one.hidden[-1, -1], start or 0 if is_pair else None)
+    logits = logits_of_one(model, anatomy, one.hidden[-1, -1], start or 0 if is_pair else None)
     return f"of {len(logits)} tokens, by {type(model).__name__}'s own head"
 
 

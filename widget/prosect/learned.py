@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, get_args
 
 import torch
@@ -16,9 +19,12 @@ from prosect.engines import identity, learned
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.tokens import Token, vocabulary_labels
 
 SPLIT = (0.70, 0.15, 0.15)
 """Training, validation and test texts, as in the paper."""
+TRAINING = {"epochs": 100, "patience": 5, "rate": 1e-3, "batch": 256}
+"""Of Adam, if nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Mistake:
     layer
         The hidden state.
     token, taken_for
-        The labels.
+        The labels: those of the text's tokens, or with the vocabulary those of its words.
     """
 
     layer: int
@@ -45,7 +51,8 @@ class Identifiability:
     Attributes
     ----------
     recovered
-        [seed, layer+1], the share of test tokens whose own input embedding is the nearest to g(e).
+        [seed, layer+1], the share of test tokens whose own input embedding is the nearest to g(e);
+        one row for "ridge", which has no seed.
     unmapped
         [layer+1], the same without any map.
     transfer
@@ -112,11 +119,12 @@ def learn_identity(
     candidates
         "sentence": the input embeddings of the token's own text. "vocabulary": all word embeddings.
     seeds
-        How many times to train, with other initial weights and order.
+        How many times to train, with other initial weights and order; "ridge" is fitted once.
     epochs, patience, rate, batch
-        Of the training; it stops after ``patience`` epochs without improvement.
+        Of the training by Adam; it stops after ``patience`` epochs that together bring the loss on
+        the validation texts down by less than a hundredth.
     progress
-        Show a bar over layers and seeds.
+        Show a bar over texts, and one over layers and seeds.
 
     Raises
     ------
@@ -130,16 +138,31 @@ def learn_identity(
     ):
         if value not in known:
             raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
+    if not isinstance(lens, Lens):
+        raise ProsectError(f"learn_identity takes a Lens, not {type(lens).__name__}.")
+    options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
+    for name, value in {"seeds": seeds, **options}.items():
+        known = numbers.Real if name == "rate" else numbers.Integral
+        fits = isinstance(value, known) and not isinstance(value, bool)
+        if not fits or not 0 < float(value) < math.inf:
+            kind = "a number" if name == "rate" else "a whole number"
+            raise ProsectError(f"{name} is {kind} above 0, not {value!r}.")
+    if shape == "ridge":
+        chosen = [name for name, value in options.items() if value != TRAINING[name]]
+        if chosen:
+            raise ProsectError(f"{chosen[0]} is of the training by Adam: ridge has a closed form.")
+        seeds = 1
+    if isinstance(texts, str):
+        raise ProsectError("texts is a list of texts, not one text.")
     listed = list(texts)
     if len(listed) < 10:
         raise ProsectError(f"Learning takes at least 10 texts, not {len(listed)}.")
-    parts = _split(lens, listed)
+    parts = _split(lens, listed, progress)
     train, valid, test = parts
     states = len(train.hidden)
     metric: identity.Metric = loss
     recovered = torch.zeros(seeds, states)
     transfer = torch.zeros(seeds, states, states)
-    options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
     mistakes: list[Mistake] = []
     with tqdm(total=seeds * states, unit="map", disable=not progress) as bar:
         for seed in range(seeds):
@@ -159,15 +182,10 @@ def learn_identity(
                 transfer[seed, layer] = right.float().mean(-1)
                 recovered[seed, layer] = transfer[seed, layer, layer]
                 if seed == seeds - 1:
-                    lost = (~right[layer]).nonzero()[:, 0].tolist()
-                    mistakes += [
-                        Mistake(
-                            layer,
-                            test.labels[i],
-                            _label(lens, test, int(found[layer, i]), candidates),
-                        )
-                        for i in lost
-                    ]
+                    lost = ~right[layer]
+                    own, others = _right(test, candidates)[lost], found[layer, lost]
+                    names = (_labels(lens, test, x.tolist(), candidates) for x in (own, others))
+                    mistakes += [Mistake(layer, *pair) for pair in zip(*names, strict=True)]
                 bar.update()
     plain = _nearest(lens, nn.Identity(), test, metric, candidates) == _right(test, candidates)
     return Identifiability(
@@ -188,25 +206,22 @@ def _sizes(count: int) -> tuple[int, int, int]:
     return count - valid - test, valid, test
 
 
-def _split(lens: Lens, texts: Sequence[str]) -> list[_Texts]:
+def _split(lens: Lens, texts: Sequence[str], progress: bool) -> list[_Texts]:
     generator = torch.Generator().manual_seed(0)
     order: list[int] = torch.randperm(len(texts), generator=generator).tolist()
-    parts, first = [], 0
-    for size in _sizes(len(texts)):
-        chosen = [texts[i] for i in order[first : first + size]]
-        parts.append(_gathered(lens, chosen))
-        first += size
-    return parts
+    read = [(trace.hidden, trace.tokens) for trace in lens.traces(texts, progress=progress)]
+    chosen = iter(order)
+    return [_gathered([read[i] for i in islice(chosen, size)]) for size in _sizes(len(texts))]
 
 
-def _gathered(lens: Lens, texts: Sequence[str]) -> _Texts:
+def _gathered(read: Sequence[tuple[Tensor, list[Token]]]) -> _Texts:
     hidden, starts, ids, labels, first = [], [], [], [], 0
-    for trace in lens.traces(texts):
-        hidden.append(trace.hidden)
-        starts += [first] * len(trace.tokens)
-        ids += [token.id for token in trace.tokens]
-        labels += [token.label for token in trace.tokens]
-        first += len(trace.tokens)
+    for states, tokens in read:
+        hidden.append(states)
+        starts += [first] * len(tokens)
+        ids += [token.id for token in tokens]
+        labels += [token.label for token in tokens]
+        first += len(tokens)
     return _Texts(torch.cat(hidden, dim=1), torch.tensor(starts), torch.tensor(ids), labels)
 
 
@@ -221,8 +236,8 @@ def _nearest(
     with torch.no_grad():
         guess = g(texts.hidden)
     if candidates == "vocabulary":
-        blocks = vocabulary.candidates(lens.anatomy, None, texts.ids, stem=True)
-        return identity.nearest_of_many(guess, blocks, texts.ids, 1, metric)[0][..., 0]
+        found = vocabulary.search(lens.anatomy, guess, None, texts.ids, 1, metric, stem=True)
+        return found[0][..., 0]
     found = torch.empty(guess.shape[:-1], dtype=torch.long)
     for start in texts.starts.unique().tolist():
         own = (texts.starts == start).nonzero()[:, 0]
@@ -231,7 +246,8 @@ def _nearest(
     return found
 
 
-def _label(lens: Lens, texts: _Texts, candidate: int, candidates: str) -> str:
-    if candidates == "sentence":
-        return texts.labels[candidate]
-    return str(lens.tokenizer.convert_ids_to_tokens(candidate))
+def _labels(lens: Lens, texts: _Texts, numbers: list[int], candidates: str) -> list[str]:
+    """Of candidates, given by their numbers."""
+    if candidates == "vocabulary":
+        return vocabulary_labels(numbers, lens.tokenizer)
+    return [texts.labels[number] for number in numbers]

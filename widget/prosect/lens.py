@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
@@ -20,11 +22,26 @@ from transformers import (
 )
 
 from prosect.anatomy.families import anatomies_of
+from prosect.arguments import check_count
 from prosect.capture import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
-from prosect.tokens import Pieces, Token, read_tokens
+from prosect.tokens import Pieces, Token, in_place_of, read_tokens
 from prosect.trace import Trace
+
+
+@dataclass(frozen=True)
+class Given:
+    """A text or a pair of texts, and what is read in the place of some of its tokens."""
+
+    text: str
+    pair: str | None = None
+    instead: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or the two of the pair."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
 class Lens:
@@ -72,7 +89,14 @@ class Lens:
         size = f"{len(anatomy.blocks)} layers × {anatomy.heads} heads"
         return f"Lens({self.name}: {anatomy.family}, {size}, {self.model.dtype})"
 
-    def trace(self, text: str, pair: str | None = None, *, target: str | None = None) -> Trace:
+    def trace(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        target: str | None = None,
+        instead: Mapping[int, int] | None = None,
+    ) -> Trace:
         """Run the model on one text, or on a pair of texts, and keep everything it computed.
 
         Parameters
@@ -85,23 +109,36 @@ class Lens:
             For a model with encoder and decoder: the text that the decoder reads (teacher forcing)
             while it attends to the first. The trace is then the decoder's, and its ``encoder`` is
             the trace of the first text; without a target the trace is the encoder's.
+        instead
+            What the model reads in the place of some tokens of the text or pair: their positions,
+            and the indices in the vocabulary to put there, such as the mask token's. The trace's
+            tokens are those that were read.
 
         Raises
         ------
         TypeError
             If a text is not a string.
         ProsectError
-            If a text is empty or too long, the model cannot read what is given, or it computes NaN
-            or infinite values.
+            If a text is empty or too long, the model cannot read what is given, a position or index
+            of ``instead`` does not exist, or the model computes NaN or infinite values.
         """
-        if target is not None:
-            return self._trace_target(self._trace_batch([(text, pair)])[0], target)
-        return self._trace_batch([(text, pair)])[0]
+        (one,) = self._trace_batch([Given(text, pair, instead or {})])
+        return one if target is None else self._trace_target(one, target)
+
+    def tokens(self, text: str, pair: str | None = None) -> list[Token]:
+        """What the model reads of a text or pair, one token a position.
+
+        Raises
+        ------
+        TypeError, ProsectError
+            As :meth:`trace`.
+        """
+        return self._read(Given(text, pair))[1]
 
     def fits(self, text: str) -> bool:
         """Whether the text has at least one token and at most as many as the model has positions."""
         try:
-            self._read(text, None)
+            self._read(Given(text))
         except TextLengthError:
             return False
         return True
@@ -112,6 +149,7 @@ class Lens:
         *,
         batch_size: int = 16,
         progress: bool = False,
+        instead: Iterable[Mapping[int, int]] | None = None,
     ) -> Iterator[Trace]:
         """Trace many texts, a batch at a time; padding never shows.
 
@@ -123,23 +161,27 @@ class Lens:
             How many go through the model at once; only so many are in memory unless they are kept.
         progress
             Show a bar with rate and time left.
+        instead
+            For each text, what the model reads in the place of some of its tokens, as in
+            :meth:`trace`.
 
         Raises
         ------
         TypeError, ProsectError
-            As :meth:`trace`; the message names the text by its number, from 0.
+            As :meth:`trace`; the message names the text by its number, from 0. Also if there is not
+            one ``instead`` a text.
         """
-        if batch_size < 1:
-            raise ProsectError(f"batch_size counts texts and must be at least 1, not {batch_size}.")
+        check_count(batch_size, "batch_size counts texts")
         if isinstance(texts, str):
             raise TypeError("traces takes many texts: for a single one use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
         bar = tqdm(texts, total=total, unit="text", disable=not progress)
-        batch: list[tuple[str, str | None]] = []
+        batch: list[Given] = []
         first = 0
-        for item in bar:
+        for item, ids in _each_with(bar, instead):
             number = first + len(batch)
-            batch.append((item, None) if isinstance(item, str) else _as_pair(item, number))
+            pair = (item, None) if isinstance(item, str) else _as_pair(item, number)
+            batch.append(Given(*pair, ids))
             if len(batch) == batch_size:
                 yield from self._trace_batch(batch, first)
                 first += len(batch)
@@ -147,14 +189,12 @@ class Lens:
         if batch:
             yield from self._trace_batch(batch, first)
 
-    def _trace_batch(
-        self, batch: Sequence[tuple[str, str | None]], first: int | None = None
-    ) -> list[Trace]:
+    def _trace_batch(self, batch: Sequence[Given], first: int | None = None) -> list[Trace]:
         """Trace texts together; ``first`` is the number of the first one among many."""
         read = []
-        for number, (text, pair) in enumerate(batch):
+        for number, given in enumerate(batch):
             try:
-                read.append(self._read(text, pair))
+                read.append(self._read(given))
             except (TypeError, ProsectError) as error:
                 if first is None:
                     raise
@@ -162,8 +202,8 @@ class Lens:
         inputs = self._padded([fields for fields, _ in read])
         runs = run(self.anatomy, inputs, [len(tokens) for _, tokens in read])
         return [
-            Trace(self, self.anatomy, tuple(t for t in texts if t is not None), tokens, one)
-            for texts, (_, tokens), one in zip(batch, read, runs, strict=True)
+            Trace(self, self.anatomy, given.texts, tokens, one)
+            for given, (_, tokens), one in zip(batch, read, runs, strict=True)
         ]
 
     def _trace_target(self, encoder: Trace, target: str) -> Trace:
@@ -176,7 +216,7 @@ class Lens:
         encoding = self.tokenizer(text_target=target, verbose=False)
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
-        self._check_length(tokens, decoder.positions)
+        self._check_length(tokens, decoder.positions, (target,))
         device = self.anatomy.words.weight.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
@@ -186,21 +226,35 @@ class Lens:
         (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)])
         return Trace(self, decoder, (target,), tokens, one, encoder)
 
-    def _read(self, text: str, pair: str | None) -> tuple[dict[str, list[int]], list[Token]]:
+    def _read(self, given: Given) -> tuple[dict[str, list[int]], list[Token]]:
         """The model's inputs and the tokens of one text or pair."""
-        texts = (text,) if pair is None else (text, pair)
-        for item in texts:
+        for item in given.texts:
             _check_text(item)
-        encoding = self.tokenizer(text, text_pair=pair, verbose=False)
-        tokens = self._tokens(encoding, texts)
-        self._check_length(tokens, self.anatomy.positions)
+        encoding = self.tokenizer(given.text, text_pair=given.pair, verbose=False)
+        tokens = self._tokens(encoding, given.texts)
+        self._check_length(tokens, self.anatomy.positions, given.texts)
         fields = {
             name: list(values)
             for name, values in encoding.items()
             if name in self.tokenizer.model_input_names
         }
         fields["attention_mask"] = [1] * len(tokens)
+        for position, id in given.instead.items():
+            self._check_instead(position, id, len(tokens))
+            tokens[position] = in_place_of(tokens[position], id, self.tokenizer)
+            fields["input_ids"][position] = id
+        self._check_types(fields.get("token_type_ids", ()))
         return fields, tokens
+
+    def _check_instead(self, position: int, id: int, count: int) -> None:
+        if not 0 <= position < count:
+            raise ProsectError(
+                f"There is no token {position} to read another instead of: "
+                f"positions count from 0 to {count - 1}."
+            )
+        size = self.anatomy.words.num_embeddings
+        if not 0 <= id < size:
+            raise ProsectError(f"There is no token of index {id}: {self.name} embeds {size}.")
 
     def _tokens(self, encoding: BatchEncoding, texts: Sequence[str]) -> list[Token]:
         if encoding.encodings is not None:
@@ -226,8 +280,21 @@ class Lens:
             for name in texts[0]
         }
 
-    def _check_length(self, tokens: Sequence[Token], limit: int | None) -> None:
+    def _check_types(self, types: Sequence[int]) -> None:
+        known = next((e.module for e in self.anatomy.embeddings if e.name == "type"), None)
+        if isinstance(known, nn.Embedding) and max(types, default=0) >= known.num_embeddings:
+            raise ProsectError(
+                f"{self.name} does not tell the texts of a pair apart: join them into one text."
+            )
+
+    def _check_length(
+        self, tokens: Sequence[Token], limit: int | None, texts: Sequence[str]
+    ) -> None:
         if all(token.special and token.span is None for token in tokens):
+            if any(text.strip() for text in texts):
+                raise TextLengthError(
+                    "The tokenizer makes no token of this text: it drops all of its characters."
+                )
             raise TextLengthError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
         if over > 0:
@@ -245,6 +312,19 @@ def _check_text(text: object) -> None:
             "The text has half a surrogate pair, which is no character: "
             "remove it with text.encode('utf-8', 'ignore').decode()."
         )
+
+
+def _each_with(
+    texts: Iterable[Any], instead: Iterable[Mapping[int, int]] | None
+) -> Iterator[tuple[Any, Mapping[int, int]]]:
+    """Each text with what is read instead of some of its tokens."""
+    if instead is None:
+        yield from ((text, {}) for text in texts)
+        return
+    for text, ids in zip_longest(texts, instead):
+        if text is None or ids is None:
+            raise ProsectError("instead says for each text what to read: give one mapping a text.")
+        yield text, ids
 
 
 def _as_pair(item: object, number: int) -> tuple[str, str]:
@@ -314,6 +394,11 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ProsectError(
+            f"{type(tokenizer).__name__} is not a transformers tokenizer: "
+            "load it with AutoTokenizer.from_pretrained."
+        )
     if len(tokenizer) > embeddings:
         raise ProsectError(
             f"The tokenizer knows {len(tokenizer)} tokens and the model embeds {embeddings}: "

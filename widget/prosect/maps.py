@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy
+from prosect.arguments import check_count, check_flag, check_known
 from prosect.attribution import Attribution, attribute
 from prosect.capture import Run
 from prosect.engines import effective, maps, measures, whole, zeroing
 from prosect.engines.activation import Baseline
 from prosect.engines.kinds import Kind, changes_of, kinds_of, scope_names
 from prosect.engines.maps import Layer, Scope, layers_of
+from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.nullspace import Freedom, NullSpace
 from prosect.results import certified
@@ -34,7 +36,8 @@ class TokenMap:
     Attributes
     ----------
     values
-        [layer, head, target, source], or [layer, target, source] for kinds without heads.
+        [layer, head, target, source], or [layer, target, source] for kinds without heads. They are
+        kept by the trace, and those of "attention" are its own: clone them before you edit them.
     kind
         The name of the kind.
     axes
@@ -78,7 +81,7 @@ class TokenMap:
     def mixing(self) -> Float[Tensor, "layer target"]:
         """The context-mixing ratio of every token (Kobayashi et al. 2021): 0 only itself, 1 only others.
 
-        Vectors are summed before their length is taken.
+        Vectors are summed before their length is taken. Where nothing is written, nothing is mixed: 0.
 
         Raises
         ------
@@ -127,7 +130,13 @@ class Comparison:
     before, after
         The names of the kinds.
     change
-        [layer], 1 − Spearman's ρ of the two maps (contextualization change): 0 is none.
+        [layer], 1 − Spearman's ρ of the two maps (contextualization change): 0 is none. NaN where
+        just one of them has no order at all, as where attention writes nothing.
+    tokens
+        Of the text.
+    seen
+        [layer, target, source], the pairs that the maps are compared on: those that the layer, or the
+        layers so far, can see.
     """
 
     values: Float[Tensor, "layer target source"]
@@ -135,6 +144,7 @@ class Comparison:
     after: str
     change: Float[Tensor, "layer"]
     tokens: Sequence[Token]
+    seen: Bool[Tensor, "layer target source"]
 
     def __repr__(self) -> str:
         changes = ", ".join(f"{change:.3f}" for change in self.change.tolist())
@@ -143,10 +153,12 @@ class Comparison:
     def pairs(self, k: int = 10, labels: Sequence[Hashable | None] | None = None) -> list[Pair]:
         """The k pairs of different tokens of every layer that were amplified most.
 
+        Only pairs that the layer can see and that grew: fewer than k where there are no more.
+
         Parameters
         ----------
         k
-            How many a layer.
+            How many a layer at most.
         labels
             For every word of the text a label, or None: words with the same label are one
             expression or compound.
@@ -154,15 +166,16 @@ class Comparison:
         Raises
         ------
         ProsectError
-            If there is not one label a word.
+            If there is not one label a word, or k is not at least 1.
         """
+        check_count(k, "k counts pairs")
         kinds = pair_kinds(self.tokens, labels)
         found = []
-        for layer, change in enumerate(self.values):
-            off_diagonal = change.clone().fill_diagonal_(-torch.inf)
-            places, amounts = measures.top_pairs(off_diagonal, k)
+        for layer, (change, seen) in enumerate(zip(self.values, self.seen, strict=True)):
+            others = change.masked_fill(~seen, 0.0).fill_diagonal_(0.0)
+            places, amounts = measures.top_pairs(others, k)
             for (target, source), amount in zip(places.tolist(), amounts.tolist(), strict=True):
-                if amount > -torch.inf:
+                if amount > 0:
                     found.append(Pair(layer, target, source, amount, kinds[target][source]))
         return found
 
@@ -185,6 +198,8 @@ def pair_kinds(
         If there is not one label a word.
     """
     words = 1 + max((token.word for token in tokens if token.word is not None), default=-1)
+    if labels is not None and (isinstance(labels, str) or not hasattr(labels, "__len__")):
+        raise ProsectError(f"labels are given as a list, one a word, not as {labels!r}.")
     if labels is not None and len(labels) != words:
         raise ProsectError(f"The text has {words} words and {len(labels)} labels: give one a word.")
 
@@ -209,7 +224,6 @@ class Maps:
     def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
         self._parallel = [block.parallel for block in anatomy.blocks]
-        self._causal = anatomy.causal
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._scope_names = scope_names(anatomy.blocks[0])
         self._changes = changes_of(anatomy.blocks[0])
@@ -224,13 +238,18 @@ class Maps:
         measure: Measure = "norm",
     ) -> TokenMap:
         """The map of a kind; see :meth:`prosect.Trace.map`."""
-        kind = self.kinds.get(name)
-        if kind is None:
+        check_known(name, list(self.kinds), "kind of map")
+        check_flag(value_bias, "value_bias")
+        check_known(baseline, get_args(Baseline), "baseline")
+        check_known(measure, get_args(Measure), "measure")
+        kind = self.kinds[name]
+        chosen = {"value_bias": not value_bias, "baseline": baseline != "zero"}
+        for option in (one for one, given in chosen.items() if given and one not in kind.options):
+            takers = [other.name for other in self.kinds.values() if option in other.options]
             raise ProsectError(
-                f"There is no kind of map {name!r}: choose one of {', '.join(self.kinds)}."
+                f"{option} has no effect on the kind {name!r}: leave it out, or choose one of "
+                f"{', '.join(takers)}."
             )
-        _check(baseline, get_args(Baseline), "baseline")
-        _check(measure, get_args(Measure), "measure")
         if measure != "norm" and kind.name not in self._scope_names:
             raise ProsectError(
                 f"The measure {measure!r} is of the parts of one layer, which the kind {name!r} does "
@@ -261,8 +280,10 @@ class Maps:
         if name == "contribution":
             return self._contribution(baseline)
         if kind.group == "changes":
-            options = {"value_bias": value_bias, "baseline": baseline}
-            before, after = (self.map(one, **options) for one in self._changes[name])
+            before, after = (
+                self._made(self.kinds[one], value_bias, baseline, "norm")
+                for one in self._changes[name]
+            )
             error = max(before.error, after.error)
             return TokenMap(after.values - before.values, name, _PER_LAYER, error)
         if name in ("effective", "null"):
@@ -322,55 +343,73 @@ class Maps:
         """Effective attention of every head, the ranks of T, and the largest |A⊥T − AT| / |AT|."""
         key = ("effective", value_bias, tolerance)
         if key not in self._kept:
-            found, ranks, worst = [], [], 0.0
+            found, ranks, worst = torch.empty_like(self._run.attention), [], 0.0
             limit = self.tolerance() if tolerance is None else tolerance
-            for layer in self.layers():
+            for kept, layer in zip(found, self.layers(), strict=True):
                 attended = _attended(layer)
-                t = effective.coordinates(attended, value_bias)
-                kept, rank = effective.effective_attention(attended.alpha, t, limit, self._causal)
-                before, after = attended.alpha.double() @ t, kept @ t
-                size = before.norm(dim=-1).amax(-1).clamp_min(torch.finfo(t.dtype).tiny)
-                gap = (after - before).norm(dim=-1).amax(-1) / size
-                worst = max(worst, float(gap.max()))
-                found.append(kept.to(attended.alpha.dtype))
+                alpha, t = attended.alpha, effective.coordinates(attended, value_bias)
+                projected, rank = effective.effective_attention(alpha, t, limit, attended.visible)
+                kept.copy_(projected)
+                worst = max(worst, effective.deviation(alpha, kept, t))
                 ranks.append(rank)
-            self._kept[key] = torch.stack(found), torch.stack(ranks), worst
+            self._kept[key] = found, torch.stack(ranks), worst
         return self._kept[key]
 
     def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
         """Ranks and dimensions of the null spaces of all heads."""
         limit = self.tolerance() if tolerance is None else tolerance
-        found = [
-            effective.freedom(effective.coordinates(_attended(layer), value_bias), limit)
-            for layer in self.layers()
-        ]
+        n, found, sees = self._run.hidden.shape[1], [], []
+        for layer in self.layers():
+            attended = _attended(layer)
+            _, seen = effective.freest(n, attended.visible)
+            t = effective.coordinates(attended, value_bias)[:, seen.to(attended.value.device)]
+            found.append(effective.freedom(t, limit))
+            sees.append(len(seen))
         rank, dimension, with_sums = (torch.stack(list(x)) for x in zip(*found, strict=True))
-        return Freedom(self._run.hidden.shape[1], rank, dimension, with_sums)
+        return Freedom(n, rank, dimension, with_sums, torch.tensor(sees))
 
-    def nullspace(self, layer: int, head: int) -> NullSpace:
+    def nullspace(
+        self, layer: int, head: int, value_bias: bool = True, tolerance: float | None = None
+    ) -> NullSpace:
         """The null space of one head."""
+        limit = self.tolerance() if tolerance is None else tolerance
         attended = _attended(self.layers()[layer])
-        return NullSpace.of(attended, layer, head, self._causal, self.tolerance())
+        return NullSpace.of(attended, layer, head, limit, value_bias)
+
+    def visible(self) -> list[Bool[Tensor, "target source"]]:
+        """Of every layer, which sources each target may attend to."""
+        shape = self._run.attention.shape[-2:]
+        masks = [_attended(layer).visible for layer in self.layers()]
+        return [
+            torch.ones(shape, dtype=torch.bool, device=self._run.attention.device)
+            if mask is None
+            else mask
+            for mask in masks
+        ]
 
     def _effective(self, name: str, value_bias: bool) -> TokenMap:
         kept, _, error = self.effective(value_bias)
         values = kept if name == "effective" else self._run.attention - kept
         return TokenMap(values, name, _PER_HEAD, certified(error, f"the map {name}", self._dtype))
 
-    def attribution(self, **options: Any) -> Attribution:
+    def attribution(self, progress: bool | None = None, **options: Any) -> Attribution:
         """Hidden Token Attribution; exact and of all layers unless the options say otherwise."""
         chosen = {
             "probes": None,
-            "layers": range(len(self._parallel)),
+            "layers": range(options.get("start", 0), len(self._parallel)),
             "start": 0,
             "times_input": False,
             "head": None,
             "seed": 0,
-            "progress": False,
         } | options
-        key = ("attribution", *(tuple(v) if k == "layers" else v for k, v in chosen.items()))
+        every = tuple(range(chosen["start"], len(self._parallel)))
+        layers = tuple(chosen["layers"])
+        others = tuple(value for name, value in chosen.items() if name != "layers")
+        key, complete = (("attribution", others, some) for some in (layers, every))
+        if key not in self._kept and complete in self._kept:
+            self._kept[key] = self._kept[complete].after(layers)
         if key not in self._kept:
-            self._kept[key] = attribute(self._run, self._parallel, **chosen)
+            self._kept[key] = attribute(self._run, self._parallel, progress=progress, **chosen)
         return self._kept[key]
 
     def _contribution(self, baseline: Baseline) -> TokenMap:
@@ -387,7 +426,7 @@ class Maps:
                 own[layer][sources] = parts[range(len(sources)), sources]
                 total[layer] += parts.sum(0)
         others = total - torch.stack(rests) - own
-        error = float(((total - hidden).norm(dim=-1) / hidden.norm(dim=-1)).max())
+        error = float(reconstruction_error(total, hidden).max())
         return TokenMap(
             values=values[1:],
             kind="contribution",
@@ -402,6 +441,7 @@ class Maps:
         self, position: int, baseline: Baseline = "zero"
     ) -> tuple[Float[Tensor, "source d"], Float[Tensor, "d"]]:
         """The parts of every input token in one last hidden state, and the token-less rest."""
+        check_known(baseline, get_args(Baseline), "baseline")
         stream, n = self._run.stream, self._run.hidden.shape[1]
         rests, _ = whole.rest_of(stream, self._parallel, baseline)
         blocks = whole.contributions(stream, self._parallel, range(n), baseline)
@@ -431,7 +471,7 @@ class Maps:
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GainRelation:
     """The gain of the norm after a feed-forward beside the size of its output, by dimension.
 
@@ -440,7 +480,7 @@ class GainRelation:
     layer
         From 0.
     correlation
-        Pearson's r of |gain| and size.
+        Pearson's r of |gain| and size; NaN where all gains are the same.
     outliers
         The dimensions whose size is more than three standard deviations above the mean.
     gain, size
@@ -453,6 +493,10 @@ class GainRelation:
     gain: Float[Tensor, "d"]
     size: Float[Tensor, "d"]
 
+    def __repr__(self) -> str:
+        count = len(self.outliers)
+        return f"GainRelation(layer {self.layer}: correlation {self.correlation:.3f}, {count} outliers)"
+
 
 _PER_HEAD = ("layer", "head", "target", "source")
 _PER_LAYER = ("layer", "target", "source")
@@ -462,8 +506,3 @@ def _attended(layer: Layer) -> Attended:
     detail = layer.attention.detail
     assert isinstance(detail, Attended)
     return detail
-
-
-def _check(value: str, known: tuple[str, ...], what: str) -> None:
-    if value not in known:
-        raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from prosect.anatomy.stream import Attended
+from prosect.arguments import check_share, whole_number
 from prosect.engines import effective, measures
 from prosect.errors import ProsectError
 
@@ -17,23 +20,30 @@ from prosect.errors import ProsectError
 class Freedom:
     """How far the attention of every head is determined by what it does (Brunner et al. 2020).
 
+    Of the row of attention that sees most tokens, the last of them if there are several: all n
+    tokens in an encoder, and of the last token in a causal model; within a sliding window of fewer,
+    those in the last whole window.
+
     Attributes
     ----------
     tokens
         n, the length of the text.
     rank
-        [layer, head], of T = V W_O, the value vectors as the head writes them.
+        [layer, head], of T = V W_O, the value vectors that the row sees as the head writes them.
     dimension
-        [layer, head], n − rank(T): in how many directions a row of attention can be moved without
-        any change of the output.
+        [layer, head], seen − rank(T): in how many directions the row can be moved without any change
+        of the output.
     dimension_with_sums
-        [layer, head], n − rank([T, 1]): the same with the rows kept summing to one.
+        [layer, head], seen − rank([T, 1]): the same with the row kept summing to one.
+    seen
+        [layer], how many tokens the row sees.
     """
 
     tokens: int
     rank: Int[Tensor, "layer head"]
     dimension: Int[Tensor, "layer head"]
     dimension_with_sums: Int[Tensor, "layer head"]
+    seen: Int[Tensor, "layer"]
 
     @property
     def identifiable(self) -> Tensor:
@@ -56,8 +66,8 @@ class Alternative:
     attention
         [target, source], non-negative, rows summing to one.
     furthest
-        [target], the largest step along each row's direction that keeps it so; 0 where a row cannot
-        move.
+        [target], how far each row can go in its direction and stay so, as the length of the change;
+        0 where it cannot move.
     error
         The certificate: max over targets of |A' T − A T| / |A T|.
     """
@@ -79,34 +89,43 @@ class NullSpace:
     ----------
     layer, head
         From 0.
+    row
+        Where rows see different tokens, in a causal model or within a sliding window, each has a null
+        space of its own: rank, dimension and basis are those of this row, the last of those that see
+        most tokens. Else those of every row.
     rank
-        Of T = V W_O, for the whole text.
+        Of T = V W_O, for the tokens that the row sees; V without its bias, if it was asked for so.
     dimension
-        n − rank([T, 1]), with rows kept summing to one.
+        Their number − rank([T, 1]), with rows kept summing to one.
     basis
-        [source, dimension], orthonormal; in a causal model that of the last row, the others have
-        the null space of their own prefix.
+        [source, dimension], orthonormal; zero where the row does not see.
+    visible
+        [target, source], which tokens each row sees; None: all.
     """
 
     layer: int
     head: int
+    row: int
     rank: int
     basis: Float[Tensor, "source dimension"]
-    causal: bool
+    visible: Bool[Tensor, "target source"] | None
     _alpha: Float[Tensor, "target source"]
     _t: Float[Tensor, "source d_head"]
     _tolerance: float
 
     @classmethod
     def of(
-        cls, attended: Attended, layer: int, head: int, causal: bool, tolerance: float
+        cls, attended: Attended, layer: int, head: int, tolerance: float, value_bias: bool = True
     ) -> NullSpace:
         """The null space of one head of a run."""
-        t = effective.coordinates(attended)[head]
-        rank = int(effective.column_basis(t[None], tolerance)[1])
-        basis = effective.null_basis(t, tolerance, keep_sums=True)
+        t = effective.coordinates(attended, value_bias)[head]
+        row, seen = effective.freest(len(t), attended.visible)
+        rank = int(effective.column_basis(t[None, seen], tolerance)[1])
+        own = effective.null_basis(t[seen], tolerance, keep_sums=True)
+        basis = own.new_zeros(len(t), own.shape[1])
+        basis[seen] = own
         alpha = attended.alpha[head].double()
-        return cls(layer, head, rank, basis, causal, alpha, t, tolerance)
+        return cls(layer, head, row, rank, basis, attended.visible, alpha, t, tolerance)
 
     @property
     def dimension(self) -> int:
@@ -123,57 +142,76 @@ class NullSpace:
         t: float = 1.0,
         *,
         seed: int = 0,
-        direction: Float[Tensor, "dimension"] | None = None,
+        direction: Sequence[float] | Float[Tensor, "dimension"] | None = None,
     ) -> Alternative:
         """Move every row along the null space as far as it stays a distribution.
 
         Parameters
         ----------
         t
-            How far, as a share of the furthest: 0 is the attention itself, 1 as far as possible.
+            How far, as a share of the furthest: 0 is the attention itself, 1 as far as possible in
+            the row's direction, which is one of many: others may lead further.
         seed
             Of the random direction of each row.
         direction
-            Instead, coordinates in ``basis`` for all rows (not in causal models, where every row
-            has its own null space).
+            Instead of a seed, coordinates in ``basis`` for all rows (not in causal models and sliding
+            windows, where every row has its own null space). Its length does not matter.
 
         Raises
         ------
         ProsectError
-            If t is not between 0 and 1, or the direction does not fit.
+            If t is not between 0 and 1, the seed is no whole number, or the direction does not fit,
+            is not finite or comes with a seed.
         """
-        if not 0 <= t <= 1:
-            raise ProsectError(f"t is a share between 0 and 1, not {t}.")
-        if direction is not None and (self.causal or direction.shape != (self.dimension,)):
-            raise ProsectError(
-                "A causal model has a null space a row: choose a seed."
-                if self.causal
-                else f"direction has one number for each of the {self.dimension} dimensions."
-            )
+        check_share(t, "t")
+        seed = whole_number(seed, "seed")
+        if direction is not None and seed != 0:
+            raise ProsectError("A direction leaves nothing to a seed: give one of them.")
+        if direction is not None and self.visible is not None:
+            raise ProsectError("Here every row has a null space of its own: choose a seed.")
+        given = None if direction is None else self._direction(direction)
         generator = torch.Generator().manual_seed(seed)
         moved, steps = self._alpha.clone(), torch.zeros(len(self._alpha), dtype=torch.float64)
         for row in range(len(self._alpha)):
-            seen = row + 1 if self.causal else len(self._alpha)
-            basis = self.basis
-            if self.causal and seen < len(self._alpha):
-                basis = effective.null_basis(self._t[:seen], self._tolerance, keep_sums=True)
+            seen, basis = self._of_row(row)
             if basis.shape[1] == 0:
                 continue
-            if direction is None:
+            along = given
+            if along is None:
                 along = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
-            else:
-                along = direction.double()
-            delta = basis @ along.to(basis)
-            step = effective.furthest(moved[row, :seen], delta)
+            delta = basis @ normalize(along.to(basis), dim=0)
+            step = effective.furthest(moved[row, seen], delta)
             if step.isinf():  # no direction at all
                 continue
             steps[row] = step
-            moved[row, :seen] += t * step * delta
+            moved[row, seen] += t * step * delta
         moved = moved.clamp_min(0.0)
         before, after = self._alpha @ self._t, moved @ self._t
         size = before.norm(dim=-1).clamp_min(torch.finfo(before.dtype).tiny)
         gap = (after - before).norm(dim=-1) / size
         return Alternative(moved, steps, float(gap.max()))
+
+    def _direction(self, direction: object) -> Float[Tensor, "dimension"]:
+        try:
+            found = torch.as_tensor(direction, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            raise ProsectError(f"direction is a list of numbers, not {direction!r}.") from None
+        if found.shape != (self.dimension,):
+            raise ProsectError(
+                f"direction has one number for each of the {self.dimension} dimensions."
+            )
+        if not found.isfinite().all():
+            raise ProsectError("direction has NaN or infinite numbers in it.")
+        return found
+
+    def _of_row(self, row: int) -> tuple[Tensor | slice, Float[Tensor, "seen dimension"]]:
+        """What a row sees and a basis of its null space there."""
+        if self.visible is None:
+            return slice(None), self.basis
+        seen = self.visible[row].nonzero()[:, 0]
+        if row == self.row:
+            return seen, self.basis[seen]
+        return seen, effective.null_basis(self._t[seen], self._tolerance, keep_sums=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -183,23 +221,25 @@ class EffectiveCorrelation:
     Attributes
     ----------
     pearson, spearman
-        [layer, head], of all entries of the two matrices.
+        [layer, head], of all entries of the two matrices that the model can use: 1 where they are the
+        same, even if they are constant, as in a text of one token; NaN where only one is constant, as
+        A⊥ of a head that writes nothing.
     baseline
-        Pearson's r of the same for random matrices of the same size: softmax of normal scores of
-        standard deviation 2, normal value vectors.
+        [layer], Pearson's r of the same for random matrices of the same size, with the same entries
+        in use: softmax of normal scores of standard deviation 2, normal value vectors.
     special_before, special_after
         [layer, head], the mean attention that goes to special tokens, in A and in A⊥.
     """
 
     pearson: Float[Tensor, "layer head"]
     spearman: Float[Tensor, "layer head"]
-    baseline: float
+    baseline: Float[Tensor, "layer"]
     special_before: Float[Tensor, "layer head"]
     special_after: Float[Tensor, "layer head"]
 
     def __repr__(self) -> str:
-        mean = float(self.pearson.mean())
-        return f"EffectiveCorrelation(mean Pearson {mean:.3f}, random baseline {self.baseline:.3f})"
+        mean, baseline = float(self.pearson.nanmean()), float(self.baseline.mean())
+        return f"EffectiveCorrelation(mean Pearson {mean:.3f}, random baseline {baseline:.3f})"
 
 
 def correlate(
@@ -207,37 +247,46 @@ def correlate(
     effective_: Float[Tensor, "layer head target source"],
     special: list[int],
     d_head: int,
-    causal: bool,
+    visible: Sequence[Bool[Tensor, "target source"]],
     seed: int = 0,
 ) -> EffectiveCorrelation:
-    """Compare attention with effective attention, head by head, beside a random baseline."""
-    allowed = effective.allowed(attention.shape[-1], causal).to(attention.device)
+    """Compare attention with effective attention, head by head, beside a random baseline.
+
+    ``visible`` says of every layer which entries the model can use.
+    """
 
     def each(measure) -> Tensor:
         return torch.tensor(
             [
-                [measure(a[allowed], b[allowed]) for a, b in zip(x, y, strict=True)]
-                for x, y in zip(attention, effective_, strict=True)
+                [measure(a[seen], b[seen]) for a, b in zip(x, y, strict=True)]
+                for x, y, seen in zip(attention, effective_, visible, strict=True)
             ]
         )
+
+    masks = [seen.cpu() for seen in visible]
+    baselines = {
+        mask.numpy().tobytes(): random_baseline(d_head, mask, seed)
+        for mask in {mask.numpy().tobytes(): mask for mask in masks}.values()
+    }
 
     return EffectiveCorrelation(
         pearson=each(measures.pearson),
         spearman=each(lambda a, b: float(measures.spearman(a, b))),
-        baseline=random_baseline(attention.shape[-1], d_head, causal, seed),
+        baseline=torch.tensor([baselines[mask.numpy().tobytes()] for mask in masks]),
         special_before=attention[..., special].sum(-1).mean(-1),
         special_after=effective_[..., special].sum(-1).mean(-1),
     )
 
 
-def random_baseline(n: int, d_head: int, causal: bool, seed: int = 0, heads: int = 4) -> float:
-    """Pearson's r of A and A⊥ for random attention over random values; 1 where n ≤ d_head."""
-    generator = torch.Generator().manual_seed(seed)
+def random_baseline(
+    d_head: int, visible: Bool[Tensor, "target source"], seed: int = 0, heads: int = 4
+) -> float:
+    """Pearson's r of A and A⊥ for random attention over random values; 1 if none sees over d_head."""
+    generator, n = torch.Generator().manual_seed(seed), len(visible)
     scores = 2.0 * torch.randn(heads, n, n, generator=generator, dtype=torch.float64)
-    allowed = effective.allowed(n, causal)
-    alpha = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+    alpha = scores.masked_fill(~visible, -torch.inf).softmax(-1)
     values = torch.randn(heads, n, d_head, generator=generator, dtype=torch.float64)
     tolerance = effective.default_tolerance(n, d_head, torch.float64)
-    found, _ = effective.effective_attention(alpha, values, tolerance, causal)
+    found, _ = effective.effective_attention(alpha, values, tolerance, visible)
     pairs = zip(alpha, found, strict=True)
-    return sum(measures.pearson(a[allowed], b[allowed]) for a, b in pairs) / heads
+    return sum(measures.pearson(a[visible], b[visible]) for a, b in pairs) / heads

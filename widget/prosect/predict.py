@@ -1,11 +1,12 @@
-"""Apply a model's own output head to any vector in the place of a last hidden state.
+"""Apply a model's own output head to any vectors in the place of last hidden states.
 
 The head is never copied: the model runs on one token, and what its base returns is replaced by the
-vector before the head sees it. So every family's head works, with its transform, scale and cap.
+vectors before the head sees it. So every family's head works, with its transform, scale and cap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,14 +14,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.capture import evaluating, lift
+from prosect.capture import ONE_AT_A_TIME, evaluating, lift
 from prosect.errors import UnsupportedModelError
+
+BLOCK = 2**24
+"""How many logits are computed at once."""
 
 
 def logits_of(
-    model: Any, anatomy: Anatomy, vector: Float[Tensor, "d"], start: int | None = None
-) -> Float[Tensor, "vocabulary"]:
-    """What the model's head makes of a vector.
+    model: Any, anatomy: Anatomy, vectors: Float[Tensor, "vector d"], start: int | None = None
+) -> Iterator[Float[Tensor, "block vocabulary"]]:
+    """What the model's head makes of vectors, block by block: all at once may not fit in memory.
 
     Parameters
     ----------
@@ -28,8 +32,8 @@ def logits_of(
         The whole model.
     anatomy
         Of the stack that the head sits on.
-    vector
-        In the place of its last hidden state.
+    vectors
+        In the place of its last hidden states.
     start
         A token for the decoder to run on, where the model has one beside its encoder.
 
@@ -38,7 +42,21 @@ def logits_of(
     UnsupportedModelError
         If the model has no head that predicts tokens.
     """
-    put = vector.to(model.dtype).reshape(1, 1, -1)
+    for block in vectors.split(max(1, BLOCK // anatomy.words.num_embeddings)):
+        yield _logits(model, anatomy, block, start)
+
+
+def logits_of_one(
+    model: Any, anatomy: Anatomy, vector: Float[Tensor, "d"], start: int | None = None
+) -> Float[Tensor, "vocabulary"]:
+    """What the model's head makes of a single vector; see :func:`logits_of`."""
+    return _logits(model, anatomy, vector[None], start)[0]
+
+
+def _logits(
+    model: Any, anatomy: Anatomy, vectors: Float[Tensor, "vector d"], start: int | None
+) -> Float[Tensor, "vector vocabulary"]:
+    put = vectors.to(model.dtype)[None]
     replaced = False
 
     def replace_last(_module: object, _arguments: object, output: Any) -> Any:
@@ -52,18 +70,18 @@ def logits_of(
         replaced = True
         return (put,)
 
-    if anatomy.outlet is None:
-        handle = anatomy.base.register_forward_hook(replace_last)
-    else:
-        handle = anatomy.outlet.register_forward_pre_hook(replace_input)
     inputs = {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=put.device)}
     if start is not None:
         inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"], start)
-    try:
-        with torch.no_grad(), evaluating(model):
+    with ONE_AT_A_TIME, torch.no_grad(), evaluating(model):
+        if anatomy.outlet is None:
+            handle = anatomy.base.register_forward_hook(replace_last)
+        else:
+            handle = anatomy.outlet.register_forward_pre_hook(replace_input)
+        try:
             output = model(**inputs, return_dict=True)
-    finally:
-        handle.remove()
+        finally:
+            handle.remove()
     logits = getattr(output, "logits", getattr(output, "prediction_logits", None))
     predicts = getattr(model, "get_output_embeddings", lambda: None)() is not None
     if not predicts or logits is None or logits.ndim != 3:
@@ -76,4 +94,4 @@ def logits_of(
             f"The head of {type(model).__name__} does not read what {type(anatomy.base).__name__} "
             "returns, so no other vector can be put in its place."
         )
-    return lift(logits[0, -1])
+    return lift(logits[0])

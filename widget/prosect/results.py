@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,7 +44,10 @@ class Decomposition:
     error: float
 
     def importance(self) -> Float[Tensor, "part *axes"]:
-        """μ(e, a) = <e, a> / |e|² of each part: sums to 1 over parts, may be below 0 or above 1."""
+        """μ(e, a) = <e, a> / |e|² of each part: sums to 1 over parts, may be below 0 or above 1.
+
+        0 for all parts of a vector that is zero.
+        """
         return self._importance
 
     @cached_property
@@ -323,7 +326,7 @@ class Identity:
     ----------
     ids
         [layer+1, token, k], the neighbours, nearest first: positions in the text, or indices in the
-        vocabulary. In a text, where candidates are equal, the token itself comes first.
+        vocabulary. Where candidates are equally near, the token itself comes first.
     scores
         [layer+1, token, k], cosine similarities or inner products, or Euclidean distances for the
         metric "l2".
@@ -333,6 +336,8 @@ class Identity:
         [layer+1, token], how many candidates are as near as the nearest; 1 where it is alone.
     metric, candidates
         As they were asked for.
+    name
+        How to show some of the candidates, given by their ids.
     """
 
     ids: Int[Tensor, "layer+1 token k"]
@@ -341,6 +346,18 @@ class Identity:
     ties: Int[Tensor, "layer+1 token"]
     metric: str
     candidates: str
+    name: Callable[[Sequence[int]], list[str]]
+
+    @cached_property
+    def labels(self) -> list[list[list[str]]]:
+        """[layer+1][token][k], the neighbours to read.
+
+        Tokens of the text with their positions, as in "bank (2)"; words of the vocabulary with the
+        marks of its tokenizer.
+        """
+        numbers, places = self.ids.unique(return_inverse=True)
+        names = self.name(numbers.tolist())
+        return [[[names[i] for i in near] for near in layer] for layer in places.tolist()]
 
     def __repr__(self) -> str:
         share = self.recovered.float().mean(-1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -21,8 +22,17 @@ from prosect.errors import UnsupportedModelError
 
 NAME = "prosect"
 
-Weights = dict[nn.Module, list[Float[Tensor, "batch head target source"]]]
-"""The attention weights α of each attention module, in the order of its calls."""
+
+@dataclass(frozen=True)
+class Weighed:
+    """One computation of attention: its weights α, and the mask that it was given, to add to scores."""
+
+    alpha: Float[Tensor, "batch head target source"]
+    mask: Float[Tensor, "batch #head target source"] | None
+
+
+Weights = dict[nn.Module, list[Weighed]]
+"""What each attention module computed, in the order of its calls."""
 
 _WITHOUT_EFFECT = {"position_ids", "token_type_ids", "cache_position"}
 """What models hand to every attention function and the plain one does not need."""
@@ -63,7 +73,7 @@ def _attend(
     weights = scores.softmax(-1, dtype=precise)
     seen = _seen.get()
     if seen is not None:
-        seen.setdefault(module, []).append(weights)
+        seen.setdefault(module, []).append(Weighed(weights, attention_mask))
     weights = nn.functional.dropout(weights.to(value.dtype), p=dropout, training=module.training)
     return (weights @ values).transpose(1, 2).contiguous(), weights
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -14,6 +14,11 @@ _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
+_PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): b for i, b in enumerate(_OTHERS)}
+"""The characters that byte-level tokenizers write bytes as: printable ones as themselves."""
+
 
 @dataclass(frozen=True)
 class Token:
@@ -22,7 +27,8 @@ class Token:
     Attributes
     ----------
     text
-        The characters of the reader's text that the token covers; a special token's own string.
+        The characters of the reader's text that the token covers; a special token's own string; the
+        label of one that is read in the place of another (``instead``).
     id
         Its index in the vocabulary.
     span
@@ -146,6 +152,13 @@ def read_tokens(
     return tokens
 
 
+def in_place_of(token: Token, id: int, tokenizer: PreTrainedTokenizerBase) -> Token:
+    """Another token of the vocabulary, read where this one stands in the text."""
+    label = token_label(id, tokenizer)
+    special = id in _special_ids(tokenizer)
+    return Token(label, id, token.span, token.word, special, label)
+
+
 def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
     """How to show a token of the vocabulary on its own, without the marks of its tokenizer.
 
@@ -158,6 +171,35 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
     decoded = str(tokenizer.decode([id])).removeprefix("##")
     shown = _unmarked(decoded) or decoded.translate(_VISIBLE)
     return string if id in _special_ids(tokenizer) or not shown else shown
+
+
+def vocabulary_labels(ids: Iterable[int], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    r"""How to show tokens of the vocabulary side by side, so that they can be told apart.
+
+    As :func:`token_label`, with the marks that a sentence makes superfluous: ## before a piece that
+    continues a word, ␣ for the space before one that begins a word; and what cannot be seen by its
+    number, as the byte \xe6 or the character \u200b.
+    """
+    specials = _special_ids(tokenizer)
+    labels = []
+    for id in ids:
+        known = tokenizer.convert_ids_to_tokens(id)
+        string = "" if known is None else str(known)
+        shown = string if id in specials or not string else _marked(string, id, tokenizer)
+        labels.append(shown or f"⟨{id}⟩")
+    return labels
+
+
+def _marked(string: str, id: int, tokenizer: PreTrainedTokenizerBase) -> str:
+    # decoders drop the space before the first word, where it is written as a mark
+    shown = string.replace("▁", " ") if "▁" in string else str(tokenizer.decode([id]))
+    if "�" in shown and all(character in _BYTES for character in string):
+        data = bytes(_BYTES[character] for character in string)
+        shown = data.decode(errors="backslashreplace")
+    shown = shown.translate(_VISIBLE)
+    if not any(character.isprintable() for character in shown):
+        shown = "".join(f"\\u{ord(character):04x}" for character in shown)
+    return shown
 
 
 def _unmarked(string: str) -> str:
@@ -200,6 +242,13 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     controls = {str(value) for name, value in named if name != "unk_token"}
     controls |= set(tokenizer.all_special_tokens) - {str(tokenizer.unk_token)}
     return set(tokenizer.convert_tokens_to_ids(sorted(controls)))  # pyright: ignore
+
+
+def ordinary_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The vocabulary in order, without control tokens and "unknown"."""
+    special, unknown = _special_ids(tokenizer), tokenizer.unk_token_id
+    ids = tokenizer.get_vocab().values()
+    return sorted(id for id in ids if id not in special and id != unknown)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from operator import index
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
@@ -16,9 +15,10 @@ from prosect import vocabulary
 from prosect.anatomy.heads import head_of
 from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
+from prosect.arguments import check_count, check_flag, check_share, listed, whole_number
 from prosect.attribution import Attribution
 from prosect.capture import Run
-from prosect.engines import effective, identity, measures, whole
+from prosect.engines import identity, measures, whole
 from prosect.engines.activation import Baseline
 from prosect.engines.finer import By
 from prosect.engines.kinds import Kind
@@ -27,7 +27,7 @@ from prosect.engines.parts import Centring
 from prosect.errors import ProsectError
 from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
 from prosect.nullspace import EffectiveCorrelation, Freedom, NullSpace, correlate
-from prosect.predict import logits_of
+from prosect.predict import logits_of_one
 from prosect.results import (
     Identity,
     LogitContributions,
@@ -37,7 +37,7 @@ from prosect.results import (
     Terms,
     certified,
 )
-from prosect.tokens import Token, token_label
+from prosect.tokens import Token, token_label, vocabulary_labels
 
 MEMORY = 2**31
 """How many bytes the parts of one split may take."""
@@ -75,7 +75,11 @@ class Trace:
     encoder: Trace | None = None
 
     def __repr__(self) -> str:
-        return f"Trace({self.lens.name}: {len(self.tokens)} tokens, {self.texts[0][:40]!r})"
+        text = f"{len(self.tokens)} tokens, {self.texts[0][:40]!r}"
+        if self.encoder is not None:
+            source = self.encoder
+            text = f"{len(source.tokens)} tokens, {source.texts[0][:40]!r} → {text}"
+        return f"Trace({self.lens.name}: {text})"
 
     @property
     def hidden(self) -> Float[Tensor, "layer+1 token d"]:
@@ -183,11 +187,11 @@ class Trace:
             If there is no such layer or token, or k is not at least 1.
         """
         (position,) = self._positions([token])
-        layer = _whole(layer, "layer")
+        layer = whole_number(layer, "layer")
         if not 0 <= layer < len(self.anatomy.blocks):
             last = len(self.anatomy.blocks) - 1
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
-        _check_count(k, "k counts neurons")
+        check_count(k, "k counts neurons")
         for record in self.run.stream:
             if not isinstance(record, Wrote) or record.layer != layer + 1:
                 continue
@@ -225,14 +229,14 @@ class Trace:
         if unknown:
             known = ", ".join(self.anatomy.terms)
             raise ProsectError(f"There is no term {unknown[0]!r}: choose from {known}.")
-        _check_count(k, "k counts predictions")
+        check_count(k, "k counts predictions")
         self._check_head_is_here()
         (place,) = self._positions([position])
         split = self.terms()
         chosen = [split.names.index(name) for name in names]
         vector = split.values[chosen, -1, place].sum(0)
         start = None if self.encoder is None else self.tokens[0].id
-        logits = logits_of(self.lens.model, self.anatomy, vector, start)
+        logits = logits_of_one(self.lens.model, self.anatomy, vector, start)
         probabilities = logits.softmax(-1)
         best = probabilities.topk(min(k, len(probabilities))).indices.tolist()
         return [
@@ -254,7 +258,7 @@ class Trace:
 
     def _state(self, state: int) -> int:
         count = len(self.hidden)
-        state = _whole(state, "state")
+        state = whole_number(state, "state")
         if not -count <= state < count:
             raise ProsectError(f"There is no state {state}: states count from 0 to {count - 1}.")
         return state % count
@@ -263,9 +267,7 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
-        if isinstance(targets, str) or not hasattr(targets, "__iter__"):
-            raise ProsectError(f"targets is a list of positions, not {targets!r}.")
-        places = [_whole(target, "position") for target in targets]
+        places = listed(targets, "position")
         if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in places:
@@ -306,10 +308,12 @@ class Trace:
     ) -> TokenMap:
         """How much each source token passes to each target token, by one of the kinds of map.
 
-        Computed once and kept. ``trace.kinds`` lists the kinds with a sentence on each: "attention"
-        and "norm" by head; by layer the scopes of Kobayashi et al. (2024) that the model has;
-        "contribution", the parts of each input token pushed through all layers so far;
-        "value_zeroing", an intervention to hold them against.
+        Computed once and kept: clone the values before you edit them in place. ``trace.kinds`` lists
+        the kinds with a sentence on each: "attention" and "norm" by head; by layer the scopes of
+        Kobayashi et al. (2024) that the model has; "contribution", the parts of each input token
+        pushed through all layers so far; "value_zeroing", an intervention to hold them against.
+        "attribution" is exact here; where it takes more than a few seconds a bar appears, and
+        :meth:`attribution` estimates it.
 
         Parameters
         ----------
@@ -318,11 +322,12 @@ class Trace:
         rest
             Add the part that belongs to no token (biases) as a last column.
         value_bias
-            Whether the value's bias is part of what a token sends, as in the papers, or of the rest.
+            Whether the value's bias is part of what a token sends, as in the papers, or of the rest;
+            ``trace.kinds[kind].options`` says which kinds take it.
         baseline
-            Where integrated gradients of a feed-forward start: "zero", as in the paper, or "bias",
-            the token-less part of its input. From zero, the biases share in the non-linearity like a
-            token; from the biases, only what tokens add to them is attributed.
+            Where integrated gradients of a feed-forward start, for kinds with one in them: "zero", as
+            in the paper, or "bias", the token-less part of its input. From zero, the biases share in
+            the non-linearity like a token; from the biases, only what tokens add to them is attributed.
         measure
             "norm": the length of each part. "alti": how much nearer it brings the output in L1, as
             shares (Ferrando et al. 2022).
@@ -330,7 +335,8 @@ class Trace:
         Raises
         ------
         ProsectError
-            If there is no such kind; the message lists those that there are.
+            If there is no such kind, or it does not take an option; the message lists those that
+            there are, or that do.
         ReconstructionError
             If the parts do not add up to what the model computed.
         """
@@ -342,7 +348,7 @@ class Trace:
         return self._maps.computed(kind)
 
     def logit_contributions(
-        self, token: int, position: int = -1, *, baseline: Baseline = "zero"
+        self, token: int | Prediction, position: int = -1, *, baseline: Baseline = "zero"
     ) -> LogitContributions:
         """What each input token adds to the logit of a token, through all layers and the head.
 
@@ -352,7 +358,7 @@ class Trace:
         Parameters
         ----------
         token
-            The predicted token's index in the vocabulary, as in ``trace.predict()[0].id``.
+            The predicted token's index in the vocabulary, or a prediction: ``trace.predict()[0]``.
         position
             Where it is predicted; negative counts from the end.
         baseline
@@ -361,22 +367,25 @@ class Trace:
         Raises
         ------
         ProsectError
-            If there is no such token or position, or the model has no head that predicts tokens.
+            If there is no such token, position or baseline, or the model has no head that predicts
+            tokens.
         ReconstructionError
             If the parts do not add up to the logit.
         """
+        id = whole_number(token.id if isinstance(token, Prediction) else token, "token's index")
         self._check_head_is_here()
         (place,) = self._positions([position])
         head = head_of(self.lens.model)
         size = head.decoder.weight.shape[1]
-        if not 0 <= token < size:
-            raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {token}.")
+        if not 0 <= id < size:
+            raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {id}.")
         parts, rest = self._maps.last_parts(place, baseline)
-        values, left = logit_parts(parts, rest, head, token)
+        values, left = logit_parts(parts, rest, head, id)
         whole_vector = self.hidden[-1, place]
-        _, logit = logit_parts(whole_vector[None] * 0, whole_vector, head, token)
-        gap = float((values.sum() + left - logit).abs())
-        error = gap / float(values.abs().sum() + left.abs())
+        _, logit = logit_parts(whole_vector[None] * 0, whole_vector, head, id)
+        gap = (values.sum() + left - logit).abs()
+        # nothing that is the sum of nothings is split exactly
+        error = float(gap / (values.abs().sum() + left.abs())) if bool(gap != 0) else 0.0
         certified(error, "the logit", self.lens.model.dtype)
         return LogitContributions(values, float(left), float(logit), error)
 
@@ -391,20 +400,25 @@ class Trace:
         a, b = self.map(before), self.map(after)
         if a.axes != b.axes or "head" in a.axes:
             raise ProsectError(f"{before!r} and {after!r} are not both maps of whole layers.")
-        # pairs that a causal model cannot see are zero before and after: they are no agreement
-        seen = effective.allowed(len(self.tokens), self.anatomy.causal).to(a.values.device)
+        seen = torch.stack(self._maps.visible())
+        if self.kinds[before].whole or self.kinds[after].whole:
+            # earlier layers let a token see beyond the window of this one
+            seen |= (a.values != 0) | (b.values != 0)
+        # pairs that cannot be seen are zero before and after: they are no agreement
         change = [
-            measures.contextualization_change(x[seen], y[seen])
-            for x, y in zip(a.values, b.values, strict=True)
+            measures.contextualization_change(x[own], y[own])
+            for x, y, own in zip(a.values, b.values, seen, strict=True)
         ]
         values = b.values - a.values
-        return Comparison(values, before, after, torch.tensor(change), self.tokens)
+        return Comparison(values, before, after, torch.tensor(change), self.tokens, seen)
 
     def cancellation(self) -> dict[str, Float[Tensor, "layer"]]:
         """How much of what the feed-forward changes in the map later steps of the layer undo.
 
         By the name of the scope, the share of the change from before the feed-forward to after it
         that is taken back from there to this scope: 1 is all of it, 0 nothing, negative more change.
+        Maps are compared with rows that sum to 1; where nothing changed, as in a text of one token,
+        nothing is taken back.
         """
         names = [name for name in self.kinds if name.startswith("ATB")]
         fed = next((i for i, name in enumerate(names) if name.endswith("FF")), None)
@@ -422,7 +436,8 @@ class Trace:
         """How the norm after each feed-forward weighs the dimensions that it writes to.
 
         A layer each, where a norm with a gain follows (Kobayashi et al. 2024: it shrinks the outlier
-        dimensions that the feed-forward pushes).
+        dimensions that the feed-forward pushes). Empty for models whose norms all come before what
+        they feed, such as GPT-2 and LLaMA.
         """
         return self._maps.gains()
 
@@ -432,25 +447,33 @@ class Trace:
         Parameters
         ----------
         kind
-            A kind without heads, or "attention", whose mean over heads is taken.
+            A norm-based kind of one layer without heads, "value_zeroing", or "attention", whose mean
+            over heads is taken.
         residual
-            The share of the identity mixed into each map; 0.5 for attention, 0 for maps that
-            include the residual connection.
+            The share of the identity mixed into each map once its rows sum to 1; 0.5 for attention,
+            0 for maps that include the residual connection. A row of zeros, where attention writes
+            nothing, stays one.
 
         Raises
         ------
         ProsectError
-            If the residual is not between 0 and 1.
+            If the kind cannot be rolled out, or the residual is not between 0 and 1.
         """
-        if not 0 <= residual <= 1:
-            raise ProsectError(f"residual is a share between 0 and 1, not {residual}.")
+        check_share(residual, "residual")
         found = self.map(kind)
+        known = [name for name, one in self.kinds.items() if one.rolls_out]
+        if kind not in known:
+            raise ProsectError(
+                f"The kind {kind!r} cannot be rolled out: choose one of {', '.join(known)}."
+            )
         values = found.values.mean(1) if "head" in found.axes else found.values
         rolled = whole.rollout(values, residual)
         return TokenMap(rolled, f"rollout of {kind}", ("layer", "target", "source"), found.error)
 
     def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
         """How far the attention of every head is determined by what it does (Brunner et al. 2020).
+
+        Of the row that sees most tokens: of all tokens, or of those in a sliding window.
 
         Parameters
         ----------
@@ -459,19 +482,38 @@ class Trace:
         tolerance
             Singular values below this share of the largest count as zero; by default the rounding
             error of the model's precision.
-        """
-        return self._maps.freedom(value_bias, tolerance)
-
-    def nullspace(self, layer: int, head: int) -> NullSpace:
-        """The directions in which one head's attention can move without changing its output.
 
         Raises
         ------
         ProsectError
-            If there is no such layer or head.
+            If the tolerance is no share.
         """
-        self._check_head(layer, head)
-        return self._maps.nullspace(layer, head)
+        _check_ranking(value_bias, tolerance)
+        return self._maps.freedom(value_bias, tolerance)
+
+    def nullspace(
+        self, layer: int, head: int, *, value_bias: bool = True, tolerance: float | None = None
+    ) -> NullSpace:
+        """The directions in which one head's attention can move without changing its output.
+
+        Each row moves within the tokens that it sees: those before it in a causal model, those near
+        it in a sliding window.
+
+        Parameters
+        ----------
+        layer, head
+            From 0.
+        value_bias, tolerance
+            As in :meth:`freedom`.
+
+        Raises
+        ------
+        ProsectError
+            If there is no such layer or head, or the tolerance is no share.
+        """
+        layer, head = self._head(layer, head)
+        _check_ranking(value_bias, tolerance)
+        return self._maps.nullspace(layer, head, value_bias, tolerance)
 
     def effective_correlation(self, value_bias: bool = True, seed: int = 0) -> EffectiveCorrelation:
         """How alike attention and effective attention are, beside random matrices of the same size.
@@ -482,13 +524,20 @@ class Trace:
             Whether value vectors are taken with their bias.
         seed
             Of the random baseline.
+
+        Raises
+        ------
+        ProsectError
+            If an argument is not one of these.
         """
+        check_flag(value_bias, "value_bias")
+        seed = whole_number(seed, "seed")
         kept, _, _ = self._maps.effective(value_bias)
         special = [i for i, token in enumerate(self.tokens) if token.special]
         first = self._maps.layers()[0].attention.detail
         assert isinstance(first, Attended)
         d_head = first.value.shape[-1]
-        return correlate(self.attention, kept, special, d_head, self.anatomy.causal, seed)
+        return correlate(self.attention, kept, special, d_head, self._maps.visible(), seed)
 
     def attribution(
         self,
@@ -500,7 +549,7 @@ class Trace:
         times_input: bool = False,
         head: tuple[int, int] | None = None,
         seed: int = 0,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> Attribution:
         """Hidden Token Attribution: how much each input token moves each vector (Brunner et al. 2020).
 
@@ -513,19 +562,22 @@ class Trace:
             Nothing: exact, by every dimension of every source token. Else an estimate from so many
             random probes a token, with a standard error beside each value.
         layers
-            After which layers, from 0; all by default.
+            After which layers, from 0; all by default. Not with a head, which writes in its own.
         targets
             The positions of the vectors; all by default.
         start
             The hidden state whose tokens are changed: 0 is the input embeddings.
         times_input
-            The change along the input vector itself, so that its size counts.
+            The change along the input vector itself, so that its size counts; exact, without probes.
         head
-            (layer, head): of what one head writes, instead of the hidden vectors.
+            (layer, head): of what one head writes, instead of the hidden vectors. Where a norm
+            follows attention before it is added (Gemma 2, OLMo 2), through that norm, with its
+            derivative at what all heads of the layer write together.
         seed
             Of the probes.
         progress
-            Show a bar with the time left; it can be interrupted.
+            Whether to show a bar with the time left; by default if it takes more than a few seconds.
+            It can be interrupted.
 
         Raises
         ------
@@ -534,35 +586,45 @@ class Trace:
         ProsectError
             If an argument is out of range.
         """
-        if probes is not None and probes < 2:
+        if probes is not None and times_input:
+            raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
+        if probes is not None and whole_number(probes, "number of probes") < 2:
             raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
         count = len(self.anatomy.blocks)
-        if not 0 <= start < count:
+        if not 0 <= whole_number(start, "state") < count:
             raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
-        wanted = list(range(start, count)) if layers is None else list(layers)
+        if layers is not None and head is not None:
+            raise ProsectError("A head writes in its own layer: give head or layers, not both.")
+        wanted = list(range(start, count)) if layers is None else listed(layers, "layer")
+        if not wanted:
+            raise ProsectError("There are no layers: name at least one, or leave layers out.")
         for layer in wanted:
             if not start <= layer < count:
                 raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
         if head is not None:
-            self._check_head(*head)
+            if isinstance(head, str) or not hasattr(head, "__len__") or len(head) != 2:
+                raise ProsectError(f"head is a layer and a head, such as (3, 5), not {head!r}.")
+            head = self._head(*head)
         found = self._maps.attribution(
             probes=probes,
             layers=wanted,
             start=start,
             times_input=times_input,
             head=head,
-            seed=seed,
+            seed=whole_number(seed, "seed"),
             progress=progress,
         )
         return found if targets is None else found.at(self._positions(targets))
 
-    def _check_head(self, layer: int, head: int) -> None:
+    def _head(self, layer: int, head: int) -> tuple[int, int]:
         layers, heads = len(self.anatomy.blocks), self.anatomy.heads
+        layer, head = whole_number(layer, "layer"), whole_number(head, "head")
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ProsectError(
                 f"There is no head {head} in layer {layer}: "
                 f"layers count from 0 to {layers - 1}, heads from 0 to {heads - 1}."
             )
+        return layer, head
 
     def identify(
         self,
@@ -574,6 +636,8 @@ class Trace:
         stem: bool = True,
     ) -> Identity:
         """Find the input embeddings nearest to every hidden state (Brunner et al. 2020, section 3).
+
+        Computed once and kept.
 
         Parameters
         ----------
@@ -603,9 +667,35 @@ class Trace:
             raise ProsectError(
                 f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
             )
-        _check_count(k, "k counts neighbours")
-        if candidates == "vocabulary":
-            return self._among_vocabulary(k, metric, positions, stem)
+        check_count(k, "k counts neighbours")
+        if candidates == "sentence" and (positions or not stem):
+            raise ProsectError(
+                "positions and stem are of the vocabulary: the text's own tokens are compared as "
+                "they enter the first block."
+            )
+        asked = (k, metric, candidates, positions, stem)
+        if asked not in self._identities:
+            self._identities[asked] = (
+                self._among_vocabulary(k, metric, positions, stem)
+                if candidates == "vocabulary"
+                else self._among_sentence(k, metric)
+            )
+        return self._identities[asked]
+
+    def identified(
+        self,
+        k: int = 10,
+        metric: identity.Metric = "cosine",
+        candidates: Literal["sentence", "vocabulary"] = "sentence",
+    ) -> bool:
+        """Whether :meth:`identify` has found these neighbours before."""
+        return (k, metric, candidates, False, True) in self._identities
+
+    @cached_property
+    def _identities(self) -> dict[tuple[object, ...], Identity]:
+        return {}
+
+    def _among_sentence(self, k: int, metric: identity.Metric) -> Identity:
         scores = identity.similarity(self.hidden, self.hidden[0], metric)
         ids, best = identity.nearest(scores, k)
         own = torch.arange(len(self.tokens), device=ids.device)
@@ -615,7 +705,8 @@ class Trace:
             recovered=ids[..., 0] == own,
             ties=(scores == best[..., :1]).sum(-1),
             metric=metric,
-            candidates=candidates,
+            candidates="sentence",
+            name=partial(_placed, self.tokens),
         )
 
     def _among_vocabulary(
@@ -624,14 +715,14 @@ class Trace:
         ids = torch.tensor([token.id for token in self.tokens], device=self.hidden.device)
         start = self.run.stream[0]
         assert isinstance(start, Wrote)
-        blocks = vocabulary.candidates(
-            self.anatomy, start.output if positions else None, ids, stem=stem
-        )
         if not stem and self.anatomy.words.embedding_dim != self.hidden.shape[-1]:
             raise ProsectError(
                 "This model's word embeddings are narrower than its hidden states: use stem=True."
             )
-        found, best, recovered, ties = identity.nearest_of_many(self.hidden, blocks, ids, k, metric)
+        embedded = start.output if positions else None
+        found, best, recovered, ties = vocabulary.search(
+            self.anatomy, self.hidden, embedded, ids, k, metric, stem=stem
+        )
         return Identity(
             ids=found,
             scores=-best if metric == "l2" else best,
@@ -639,6 +730,7 @@ class Trace:
             ties=ties,
             metric=metric,
             candidates="vocabulary",
+            name=partial(vocabulary_labels, tokenizer=self.lens.tokenizer),
         )
 
     def explore(self, **traits: int | str) -> Explorer:
@@ -647,23 +739,20 @@ class Trace:
         Parameters
         ----------
         **traits
-            Where to start: ``layer``, ``head``, ``target``, ``source``, ``kind``, ``theme``.
+            Where to start: ``layer``, ``head``, ``target``, ``source``, ``kind``; ``candidates``
+            ("sentence" or "vocabulary") and ``metric`` ("cosine" or "l2") of the neighbours;
+            ``theme`` ("auto", "light" or "dark").
         """
         from prosect.views import Explorer  # views look down on traces, not the other way round
 
         return Explorer(self, **traits)
 
 
-def _whole(number: object, what: str) -> int:
-    """A whole number of any library, such as one element of an array; flags are none."""
-    if isinstance(number, bool) or getattr(number, "dtype", None) in (torch.bool, bool):
-        raise ProsectError(f"A {what} is a whole number, not {number!r}.")
-    try:
-        return index(number)  # pyright: ignore[reportArgumentType]
-    except TypeError:
-        raise ProsectError(f"A {what} is a whole number, not {number!r}.") from None
+def _placed(tokens: Sequence[Token], positions: Sequence[int]) -> list[str]:
+    return [f"{tokens[position].label} ({position})" for position in positions]
 
 
-def _check_count(k: int, what: str) -> None:
-    if _whole(k, "count") < 1:
-        raise ProsectError(f"{what} and must be at least 1, not {k}.")
+def _check_ranking(value_bias: bool, tolerance: float | None) -> None:
+    check_flag(value_bias, "value_bias")
+    if tolerance is not None:
+        check_share(tolerance, "tolerance", below_one=True)

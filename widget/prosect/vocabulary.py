@@ -10,9 +10,37 @@ from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy, Norm
 from prosect.capture import lift
+from prosect.engines import identity
 
 BLOCK = 2**23
 """How many numbers a block of candidates may take."""
+VECTORS = 2**10
+"""How many hidden vectors are compared with a block of candidates at once."""
+
+
+def search(
+    anatomy: Anatomy,
+    hidden: Float[Tensor, "layer+1 token d"],
+    embedded: Float[Tensor, "token d"] | None,
+    ids: Int[Tensor, "token"],
+    k: int,
+    metric: identity.Metric,
+    *,
+    stem: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The k words of the vocabulary nearest to every hidden vector, searched exactly.
+
+    Some tokens at a time, so that the scores of long texts fit in memory. The arguments are those of
+    :func:`candidates`, what is returned is that of :func:`~prosect.engines.identity.nearest_of_many`.
+    """
+    found = []
+    for part in torch.arange(len(ids)).split(max(1, VECTORS // len(hidden))):
+        own = ids[part]
+        sums = None if embedded is None else embedded[part]
+        blocks = candidates(anatomy, sums, own, stem=stem)
+        found.append(identity.nearest_of_many(hidden[:, part], blocks, own, k, metric))
+    numbers, scores, recovered, ties = (torch.cat(x, dim=1) for x in zip(*found, strict=True))
+    return numbers, scores, recovered, ties
 
 
 def candidates(

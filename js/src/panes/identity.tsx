@@ -1,6 +1,8 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { type Cell, moved } from "../cursor.ts";
+import { count } from "../format.ts";
+import type { Neighbors } from "../neighbors.ts";
 import { nameOf, type Scene } from "../scene.ts";
 
 /** The width of a cell, in pixels; longer texts scroll. */
@@ -9,8 +11,7 @@ const WIDEST = 28;
 
 interface Props {
   scene: Scene;
-  recovered: Uint8Array;
-  layers: number;
+  found: Neighbors;
 }
 
 function cellOf(event: Event): Cell | undefined {
@@ -19,7 +20,7 @@ function cellOf(event: Event): Cell | undefined {
 }
 
 /** Which tokens are still their own nearest input embedding, at every layer. */
-export function Identity({ scene, recovered, layers }: Props) {
+export function Identity({ scene, found: { recovered, layers, words } }: Props) {
   const { traits, selection } = scene;
   const { layer, target } = traits;
   const n = traits.tokens.value.length;
@@ -143,6 +144,8 @@ export function Identity({ scene, recovered, layers }: Props) {
             <bdi>{nameOf(scene, at.column)}</bdi> is{" "}
             {recovered[at.row * n + at.column] ? "recovered" : "not recovered"} at layer {at.row}.
           </>
+        ) : words ? (
+          `Filled: of ${count(traits.about.value.words)} words, still nearest to its own. Click one to follow it.`
         ) : (
           "Filled: still nearest to its own input embedding. Click one to follow it."
         )}

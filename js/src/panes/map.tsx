@@ -6,6 +6,7 @@ import { labelWidth } from "../measure.ts";
 import { paint } from "../raster.ts";
 import type { Scene } from "../scene.ts";
 import { Axis } from "./axis.tsx";
+import { FreedomLine } from "./freedom.tsx";
 import { Legend } from "./legend.tsx";
 import { Pane } from "./pane.tsx";
 import { Readout } from "./readout.tsx";
@@ -49,6 +50,13 @@ function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell |
       )}
     </>
   );
+}
+
+/** Whether the open map is of a head, or of heads, that the view knows the freedom of. */
+function determinable({ arrays, maps, traits }: Scene): boolean {
+  const { layers, heads } = traits.about.value;
+  const there = traits.layer.value < layers && traits.head.value < heads;
+  return maps.kind.value?.per_head === true && there && arrays.has("freedom");
 }
 
 function Matrix({ scene }: { scene: Scene }) {
@@ -167,6 +175,7 @@ function Matrix({ scene }: { scene: Scene }) {
       </div>
       <div class="prosect-under" style={{ marginLeft: px(gutter.value) }}>
         <Readout scene={scene} cell={cell.value} />
+        {determinable(scene) && <FreedomLine scene={scene} />}
         <Legend scene={scene} />
       </div>
     </div>

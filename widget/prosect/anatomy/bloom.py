@@ -14,6 +14,7 @@ from prosect.anatomy.vocabulary import (
     Norm,
     Scores,
     interleaved,
+    looking_back,
 )
 from prosect.errors import UnsupportedModelError
 
@@ -56,6 +57,7 @@ def _block(layer: Any, heads: int) -> Block:
         Scores(query, key, own.inv_norm_factor),
         before=Norm(layer.input_layernorm),
         registry=False,
+        visible=looking_back,
     )
     feed_forward = FeedForward(
         Dense(mlp.dense_h_to_4h),

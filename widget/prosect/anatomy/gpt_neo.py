@@ -42,6 +42,7 @@ def _block(layer: Any, heads: int) -> Block:
         Scores(Dense(own.q_proj), Dense(own.k_proj), 1.0),
         before=Norm(layer.ln_1),
         registry=False,
+        visible=lambda n: own.bias[0, 0, :n, :n],
     )
     feed_forward = FeedForward(Dense(mlp.c_fc), mlp.act, Dense(mlp.c_proj), before=Norm(layer.ln_2))
     return Block(layer, (attention, feed_forward))

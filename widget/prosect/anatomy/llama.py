@@ -42,7 +42,7 @@ def decoder(base: Any, *, family: str, block: Any, norm: Any) -> Anatomy:
         blocks=tuple(block(layer, heads, kv_heads) for layer in base.layers),
         tail=(norm(base.norm),),
         positions=config.max_position_embeddings,
-        causal=True,
+        causal=not getattr(config, "use_bidirectional_attention", False),  # Gemma 3 of embeddings
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Dense, Scores, Term
@@ -74,7 +74,8 @@ class Attended:
     ``value`` has the heads that the model stores, computed by ``value_map``; heads of the context
     share them in groups. ``read`` is what the queries were made of (and keys and values, but for
     cross-attention, which has ``source_key``); ``scores`` is the rule that made the scores, and
-    ``tables`` the rotary positions.
+    ``tables`` the rotary positions. ``visible`` says which sources a target may attend to, where not
+    all: those before it in a causal model, those near it within a sliding window.
     """
 
     context: Float[Tensor, "token d_heads"]
@@ -87,6 +88,7 @@ class Attended:
     scores: Scores | None
     tables: tuple[Tensor, Tensor] | None
     value_bias: Float[Tensor, "kv_head d_head"] | None
+    visible: Bool[Tensor, "target source"] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ class Fed:
     """How a feed-forward came to its output: neurons W_out, neurons = φ(u), or φ(u) ⊙ v if gated.
 
     u = x W_in + b_in and v = x W_gate + b_gate are what the run computed; the weights are there to
-    push parts of x through.
+    push parts of x through. ``read`` is x, after the norm of the sublayer's input where it has one.
     """
 
+    read: Float[Tensor, "token d_in"]
     neurons: Float[Tensor, "token d_ff"]
     weight: Float[Tensor, "d_ff d"]
     bias: Float[Tensor, "d"] | None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from prosect.anatomy.rotary import Turn
@@ -142,6 +142,9 @@ class Attention:
         The norm of its input and the norm of what it writes, where there are such.
     term
         "attention", or "source" for cross-attention.
+    visible
+        From n to which sources the targets of n tokens may attend to. Only where ``registry`` is
+        False and it is not all: the registry's function is given the mask.
     """
 
     core: nn.Module
@@ -154,6 +157,7 @@ class Attention:
     after: Norm | None = None
     registry: bool = True
     term: Term = "attention"
+    visible: Callable[[int], Bool[Tensor, "target source"]] | None = None
 
     @property
     def bias(self) -> Float[Tensor, "d"] | None:
@@ -292,6 +296,11 @@ class Anatomy:
         for block in self.blocks:
             yield from block.steps
         yield from self.tail
+
+
+def looking_back(n: int) -> Bool[Tensor, "target source"]:
+    """What a causal model sees: each token itself and those before it."""
+    return torch.ones(n, n, dtype=torch.bool).tril()
 
 
 def fused(module: Any, d: int) -> tuple[Dense, Dense, Dense]:

@@ -48,9 +48,9 @@ class Moments:
 
     @property
     def spread(self) -> np.ndarray:
-        """[...], the standard deviation; NaN of a single vector."""
+        """[...], the standard deviation; NaN of fewer than two vectors."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.sqrt(self.squares / (self.count - 1))
+            return np.sqrt(self.squares / max(0.0, self.count - 1))
 
     def packed(self, name: str) -> Arrays:
         """As arrays whose names begin with ``name``."""
@@ -128,8 +128,9 @@ class Clustered:
 
     @property
     def mean(self) -> np.ndarray:
-        """[...], over tokens."""
-        return self.total / self.count
+        """[...], over tokens; NaN of none."""
+        with np.errstate(invalid="ignore"):
+            return self.total / self.count
 
     @property
     def error(self) -> np.ndarray:
@@ -148,3 +149,91 @@ class Clustered:
     def unpacked(cls, arrays: Arrays, name: str) -> Clustered:
         """The reverse of :meth:`packed`."""
         return cls(*(arrays[f"{name}/{f.name}"] for f in fields(cls)))
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Count, means and centred cross-products of pairs of vectors x and y, in float64.
+
+    Enough for the least squares of y on x. It takes 8 (p² + p q) bytes a layer however many pairs.
+
+    Attributes
+    ----------
+    count
+        How many pairs there were.
+    mean_x, mean_y
+        [layer, p] and [layer, q].
+    xx, xy
+        [layer, p, p] and [layer, p, q]: the sums of (x − mean x)(x − mean x)ᵀ, and of those with y.
+    yy
+        [layer, q], the sum of (y − mean y)² in each dimension.
+    """
+
+    count: float
+    mean_x: np.ndarray
+    mean_y: np.ndarray
+    xx: np.ndarray
+    xy: np.ndarray
+    yy: np.ndarray
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray) -> Cross:
+        """Of x [layer, n, p] and y [layer, n, q]."""
+        x, y = x.astype(np.float64, copy=False), y.astype(np.float64, copy=False)
+        count = x.shape[1]
+        mean_x, mean_y = (values.sum(1) / max(1, count) for values in (x, y))  # of none: zero
+        dx, dy = x - mean_x[:, None], y - mean_y[:, None]
+        across = dx.transpose(0, 2, 1)
+        return cls(float(count), mean_x, mean_y, across @ dx, across @ dy, np.square(dy).sum(1))
+
+    def merge(self, other: Cross) -> Cross:
+        """Of the pairs of both together (Chan, Golub and LeVeque 1979)."""
+        count = self.count + other.count
+        share = other.count / max(1.0, count)
+        weight = self.count * share
+        gap_x, gap_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        column = weight * gap_x[:, :, None]
+        return Cross(
+            count,
+            self.mean_x + gap_x * share,
+            self.mean_y + gap_y * share,
+            self.xx + other.xx + column * gap_x[:, None],
+            self.xy + other.xy + column * gap_y[:, None],
+            self.yy + other.yy + weight * np.square(gap_y),
+        )
+
+    def packed(self, name: str) -> Arrays:
+        """As arrays whose names begin with ``name``."""
+        return {f"{name}/{f.name}": np.asarray(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def unpacked(cls, arrays: Arrays, name: str) -> Cross:
+        """The reverse of :meth:`packed`."""
+        count, *others = (arrays[f"{name}/{f.name}"] for f in fields(cls))
+        return cls(float(count), *others)
+
+
+def largest(sizes: np.ndarray, k: int) -> np.ndarray:
+    """Where the k largest of each row are, largest first and equal ones in order: [row, k].
+
+    The k largest of what the k largest of some parts leave are the k largest of all.
+    """
+    return np.stack([_largest(row, min(k, sizes.shape[1])) for row in sizes])
+
+
+def _largest(row: np.ndarray, k: int) -> np.ndarray:
+    if k == 0:
+        return np.zeros(0, np.intp)
+    least = np.partition(row, len(row) - k)[len(row) - k]
+    reach = np.flatnonzero(row >= least)  # a few more than k where values are equal
+    return reach[np.argsort(-row[reach], kind="stable")[:k]]
+
+
+def once(sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The sizes [row, n] with −1 in the place of all but the first of the largest of each key."""
+    kept = np.full_like(sizes, -1)
+    for row, size, key in zip(kept, sizes, keys, strict=True):
+        order = np.argsort(-size, kind="stable")
+        first = order[np.unique(key[order], return_index=True)[1]]
+        row[first] = size[first]
+    return kept

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Progress = Callable[[int], object]
+"""Told how many more tangents are done."""
 Carry = Callable[[Float[Tensor, "tangent token d"]], Iterable[Float[Tensor, "tangent token d"]]]
 """From changes of the input tokens to the changes of each vector that is observed, layer by layer."""
 
@@ -57,7 +58,7 @@ def exact(
             dx[range(size), source, range(first, first + size)] = 1.0
             for index, moved in enumerate(carry(dx)):
                 values[index, :, source] += moved.square().sum((0, 2)).double()
-        progress(1)
+            progress(size)
     return Squares(values, torch.zeros_like(values))
 
 
@@ -82,7 +83,7 @@ def estimated(
         dx[range(len(chosen)), sources] = signs.to(dx)
         for index, moved in enumerate(carry(dx)):
             samples[index, probe, :, sources] = moved.square().sum(-1).double()
-        progress(sum(number == probes - 1 for number in probe))
+        progress(len(chosen))
     return Squares(samples.mean(1), samples.var(1) / probes)
 
 

@@ -3,7 +3,8 @@
 A head's output is A T with T = V W_O. What of a row of A lies in the left null space of T cannot
 change the output; effective attention is the rest, A⊥ = A − Proj_LN(T)(A) = A B Bᵀ with B an
 orthonormal basis of the column space of T. The null space itself, of n − rank(T) dimensions, is never
-made. In a causal model row t may only use positions ≤ t, so it is projected on its own prefix.
+made. Where rows do not see all tokens, in a causal model or within a sliding window, each row is
+projected by itself, with T that of the tokens that it sees.
 
 Everything is in float64: ranks are decisions.
 """
@@ -16,8 +17,12 @@ from torch import Tensor
 
 from prosect.anatomy.stream import Attended
 
-PREFIX_NUMBERS = 2**23
-"""How many numbers the running sums of a block of heads may take, unless one head needs more."""
+ROWS = 32
+"""How many rows that are projected by themselves are taken at once."""
+NUMBERS = 2**18
+"""How many numbers a matrix of several rows or heads may take: what a cache holds."""
+SHARE = 1e-5
+"""VᵀV squares V's singular values: it is trusted where they are above this share of the largest."""
 
 
 def coordinates(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head source d_head"]:
@@ -53,21 +58,41 @@ def column_basis(
 ) -> tuple[Float[Tensor, "head source r"], Int[Tensor, "head"]]:
     """An orthonormal basis of each head's column space, zero beyond its rank; and the ranks.
 
-    By a thin QR and the singular values of its small R, which are those of T.
+    By a thin QR. Where its small R may lack rank, the singular values, which are those of T, decide.
     """
-    q, r = torch.linalg.qr(t)
-    u, s, _ = torch.linalg.svd(r, full_matrices=False)
-    kept = s > tolerance * s[:, :1]
-    return q @ (u * kept[:, None]), kept.sum(-1)
+    basis, r = torch.linalg.qr(t)
+    rank = torch.full(t.shape[:1], r.shape[1], device=t.device)
+    unsure = ~_surely_regular(r, 2 * tolerance)
+    if unsure.any():
+        u, s, _ = torch.linalg.svd(r[unsure], full_matrices=False)
+        kept = s > tolerance * s[:, :1]
+        basis[unsure] = basis[unsure] @ (u * kept[:, None])
+        rank[unsure] = kept.sum(-1)
+    return basis, rank
+
+
+def _surely_regular(
+    factor: Float[Tensor, "*batch row d"], share: float, upper: bool = True
+) -> Bool[Tensor, "*batch"]:
+    """Whether all singular values of triangular matrices are above a share of the largest.
+
+    Without finding them: the smallest is at least 1 / |R⁻¹|_F, the largest at most |R|_F.
+    """
+    if factor.shape[-1] != factor.shape[-2]:
+        return torch.zeros(factor.shape[:-2], dtype=torch.bool, device=factor.device)
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse = torch.linalg.solve_triangular(factor, eye, upper=upper)
+    sizes = [x.square().sum((-2, -1)).sqrt() for x in (factor, inverse)]
+    return share * sizes[0] * sizes[1] < 1
 
 
 def effective_attention(
     alpha: Float[Tensor, "head target source"],
     t: Float[Tensor, "head source d_head"],
     tolerance: float,
-    causal: bool = False,
+    visible: Bool[Tensor, "target source"] | None = None,
 ) -> tuple[Float[Tensor, "head target source"], Int[Tensor, "head"]]:
-    """A⊥ of every head and the rank of its T.
+    """A⊥ of every head, in the precision of A, and the rank of its T.
 
     Parameters
     ----------
@@ -76,64 +101,140 @@ def effective_attention(
     t
         T in coordinates, see :func:`coordinates`.
     tolerance
-        Relative to the largest singular value of each head (and of each prefix in causal models).
-    causal
-        Project every row on its own prefix.
+        Relative to the largest singular value of each head, or of what each row sees.
+    visible
+        Which sources each row sees; all of them where there is no mask.
     """
-    if causal:
-        a = alpha.double()
-        heads = max(1, PREFIX_NUMBERS // (t.shape[1] * min(t.shape[1:]) ** 2))
-        blocks = zip(a.split(heads), t.split(heads), strict=True)
-        kept, ranks = zip(*(_by_prefix(*block, tolerance) for block in blocks), strict=True)
+    if visible is not None and not visible.all():
+        heads = max(1, NUMBERS // (ROWS * min(t.shape[1:]) ** 2))
+        blocks = zip(alpha.split(heads), t.split(heads), strict=True)
+        kept, ranks = zip(*(_by_row(*block, visible, tolerance) for block in blocks), strict=True)
         return torch.cat(kept), torch.cat(ranks)
     basis, rank = column_basis(t, tolerance)
-    effective = torch.empty_like(alpha, dtype=t.dtype)
-    for head, (a, b) in enumerate(zip(alpha, basis, strict=True)):  # one fits in the cache
-        torch.matmul(a.to(t.dtype) @ b, b.T, out=effective[head])
-    # without a null space every row is its own projection, to the bit
-    full = rank == alpha.shape[-1]
-    effective[full] = alpha[full].to(t.dtype)
+    n, effective = alpha.shape[-1], torch.empty_like(alpha)
+    scratch = t.new_empty(min(n, max(1, NUMBERS // n)), n)
+    for a, b, r, out in zip(alpha, basis, rank.tolist(), effective, strict=True):
+        if r == n:  # without a null space every row is its own projection, to the bit
+            out.copy_(a)
+            continue
+        for own, kept in zip(a.split(len(scratch)), out.split(len(scratch)), strict=True):
+            rows = scratch[: len(own)].copy_(own)
+            # (Bᵀ Aᵀ)ᵀ: BLAS is quicker with few rows than with few columns
+            kept.copy_(torch.matmul((b.T @ rows.T).T, b.T, out=rows))
     return effective, rank
 
 
-def _by_prefix(
-    a: Float[Tensor, "head target source"], t: Float[Tensor, "head source d_head"], tolerance: float
+def _by_row(
+    alpha: Float[Tensor, "head target source"],
+    t: Float[Tensor, "head source d_head"],
+    visible: Bool[Tensor, "target source"],
+    tolerance: float,
 ) -> tuple[Float[Tensor, "head target source"], Int[Tensor, "head"]]:
-    """Row t on its own prefix: A⊥_t = V (VᵀV)⁺ o_t, V the prefix and o_t the head's output.
+    """Every row on the V that it sees: A⊥_t = V (VᵀV)⁺ Vᵀ a_t.
 
-    V is first turned so that its dependent columns vanish. Then VᵀV, a running sum, has a Cholesky
-    factor as soon as a prefix spans what the whole does; where it does not yet, or the factor is
-    nearly singular, or what vanished is not small beside the prefix, the singular values decide.
+    By the cheapest way that is sure: where V has independent rows, a_t stays as it is; where VᵀV has
+    a good Cholesky factor, that solves it; else the singular values of V decide.
     """
-    _, s, w = torch.linalg.svd(torch.linalg.qr(t, mode="r").R, full_matrices=False)
-    kept = s > tolerance * s[:, :1]
-    rank = kept.sum(-1)
-    turned = t @ w.transpose(1, 2)  # [head, source, min(n, d)]
-    columns, vanished = turned * kept[:, None], turned * ~kept[:, None]
-    gram = (columns[..., :, None] * columns[..., None, :]).cumsum(1)
-    gram += torch.diag_embed((~kept).to(t.dtype) * s[:, :1].square())[:, None]
+    result = alpha.to(t.dtype) * visible
+    turned, kept = _turned(t, tolerance)
+    settled = torch.zeros(result.shape[:2], dtype=torch.bool, device=t.device)
+    for rows in (visible.sum(-1) <= t.shape[-1]).nonzero()[:, 0].split(ROWS):
+        settled[:, rows] = _independent(t, visible[rows], tolerance)
+    for rows in (~settled).any(0).nonzero()[:, 0].split(ROWS):
+        some = visible[rows].any(0).nonzero()[:, 0]
+        place = (slice(None), rows[:, None], some)
+        own, seen = result[place], visible[rows][:, some]
+        projected, sound = _solved(own, turned[:, some], kept, seen, tolerance)
+        chosen = sound & ~settled[:, rows]
+        result[place] = torch.where(chosen[..., None], projected, own)
+        settled[:, rows] |= sound
+    for row in (~settled).any(0).nonzero()[:, 0].tolist():
+        heads, seen = (~settled[:, row]).nonzero(), visible[row].nonzero()[:, 0]
+        own = result[heads, row, seen]
+        basis, rank = column_basis(t[heads, seen], tolerance)
+        projected = torch.einsum("hsr,hur,hu->hs", basis, basis, own)
+        full = (rank == len(seen))[:, None]
+        result[heads, row, seen] = torch.where(full, own, projected)
+    return result.to(alpha.dtype), kept.sum(-1)
+
+
+def _turned(
+    t: Float[Tensor, "head source d_head"], tolerance: float
+) -> tuple[Float[Tensor, "head source k"], Bool[Tensor, "head k"]]:
+    """T, turned where it lacks rank so that only some columns are needed; and which are."""
+    r = torch.linalg.qr(t, mode="r").R
+    if _surely_regular(r, 2 * tolerance).all():
+        return t, torch.ones_like(t[:, 0], dtype=torch.bool)
+    _, s, w = torch.linalg.svd(r, full_matrices=False)
+    return t @ w.transpose(1, 2), s > tolerance * s[:, :1]
+
+
+def _independent(
+    t: Float[Tensor, "head source d_head"],
+    visible: Bool[Tensor, "row source"],
+    tolerance: float,
+) -> Bool[Tensor, "head row"]:
+    """Whether V, of what each row sees, surely has independent rows: V Vᵀ has a good factor."""
+    some = visible.any(0)
+    v, seen = t[:, some], visible[:, some]
+    gram = (v @ v.transpose(1, 2))[:, None] * (seen[:, :, None] & seen[:, None, :])
+    return _factored(gram, seen.expand(len(t), -1, -1), tolerance)[1]
+
+
+def _factored(
+    gram: Float[Tensor, "head row k k"], present: Bool[Tensor, "head row k"], tolerance: float
+) -> tuple[Float[Tensor, "head row k k"], Bool[Tensor, "head row"]]:
+    """Cholesky factors, and which can be trusted; what is not present counts as independent."""
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    size = diagonal.sum(-1, keepdim=True) / present.sum(-1, keepdim=True)
+    diagonal.add_(~present * size)
     factor, failed = torch.linalg.cholesky_ex(gram)
-    diagonal = factor.diagonal(dim1=-2, dim2=-1)
-    # rounding enters VᵀV squared: a factor is trusted only well away from it and from the tolerance
-    sound = (failed == 0) & (diagonal.amin(-1) > max(1e-4, 10 * tolerance) * diagonal.amax(-1))
-    lost, size = (x.square().sum(-1).cumsum(1) for x in (vanished, columns))
-    sound &= lost <= tolerance**2 * size / s.shape[1]
-    eye = torch.eye(factor.shape[-1], dtype=t.dtype, device=t.device)
-    factor = torch.where(sound[..., None, None], factor, eye)
-    outputs = (a @ columns)[..., None]
-    weights = torch.cholesky_solve(outputs, factor)[..., 0] * kept[:, None]
-    result = (weights @ columns.transpose(1, 2)).tril()
-    # independent rows leave nothing to project out
-    free = sound & (rank[:, None] == torch.arange(1, t.shape[1] + 1, device=t.device))
-    result = torch.where(free[..., None], a, result)
-    for row in (~sound).any(0).nonzero()[:, 0].tolist():
-        chosen = (~sound[:, row]).nonzero()[:, 0]
-        prefix, mine = t[chosen, : row + 1], a[chosen, row, : row + 1, None]
-        basis, found = column_basis(prefix, tolerance)
-        projected = basis @ (basis.transpose(1, 2) @ mine)
-        own = torch.where((found == row + 1)[:, None, None], mine, projected)
-        result[chosen, row, : row + 1] = own[..., 0]
-    return result, rank
+    sound = _surely_regular(factor, max(SHARE, 2 * tolerance), upper=False)
+    return factor, sound & (failed == 0)
+
+
+def _solved(
+    a: Float[Tensor, "head row source"],
+    turned: Float[Tensor, "head source k"],
+    kept: Bool[Tensor, "head k"],
+    visible: Bool[Tensor, "row source"],
+    tolerance: float,
+) -> tuple[Float[Tensor, "head row source"], Bool[Tensor, "head row"]]:
+    """V (VᵀV)⁻¹ Vᵀ a of every row, and which of them can be trusted.
+
+    Those where V spans as much as the whole T, and what it has beside that is nothing.
+    """
+    columns, seen = turned * kept[:, None], visible.to(a)
+    everywhere = visible.all(0)
+    common, others = columns[:, everywhere], columns[:, ~everywhere]
+    products = others[..., :, None] * others[..., None, :]
+    gram = torch.einsum("rs,hskl->hrkl", seen[:, ~everywhere], products)
+    gram += (common.transpose(1, 2) @ common)[:, None]
+    factor, sound = _factored(gram, kept[:, None].expand(-1, len(a[0]), -1), tolerance)
+    size, lost = ((turned * which[:, None]).square().sum(-1) @ seen.T for which in (kept, ~kept))
+    sound &= lost <= tolerance**2 * size / kept.shape[-1]
+    rest = a
+    for _ in range(2):  # the second step takes back what squaring lost
+        weights = torch.cholesky_solve((rest @ columns)[..., None], factor)[..., 0]
+        rest = rest - (weights @ columns.transpose(1, 2)) * seen
+    return a - rest, sound
+
+
+def deviation(
+    alpha: Float[Tensor, "head target source"],
+    other: Float[Tensor, "head target source"],
+    t: Float[Tensor, "head source d_head"],
+) -> float:
+    """How far another attention is from the same output: the largest |A'T − AT| / |AT| of a head.
+
+    Both are those of the row where they are largest.
+    """
+    worst = 0.0
+    for a, b, v in zip(alpha, other, t, strict=True):
+        before, after = (v.T @ x.to(v.dtype).T for x in (a, b))
+        size = before.norm(dim=0).amax().clamp_min(torch.finfo(v.dtype).tiny)
+        worst = max(worst, float((after - before).norm(dim=0).amax() / size))
+    return worst
 
 
 def null_basis(
@@ -161,14 +262,19 @@ def freedom(
     return rank, n - rank, n - with_ones
 
 
+def freest(
+    n: int, visible: Bool[Tensor, "target source"] | None
+) -> tuple[int, Int[Tensor, "seen"]]:
+    """The row that sees most of n tokens, the last of them if there are several, and what it sees."""
+    if visible is None:
+        return n - 1, torch.arange(n)
+    counts = visible.sum(-1)
+    row = int((counts == counts.max()).nonzero()[-1])
+    return row, visible[row].nonzero()[:, 0]
+
+
 def furthest(row: Float[Tensor, "source"], direction: Float[Tensor, "source"]) -> Float[Tensor, ""]:
     """The largest t for which row + t · direction has no negative entry; infinite if none ever has."""
     falling = direction < -1e-12 * direction.abs().max()
     steps = torch.where(falling, row / -direction, torch.full_like(row, torch.inf))
     return steps.min()
-
-
-def allowed(n: int, causal: bool) -> Bool[Tensor, "target source"]:
-    """Which sources a target may attend to."""
-    everything = torch.ones(n, n, dtype=torch.bool)
-    return everything.tril() if causal else everything

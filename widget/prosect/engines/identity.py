@@ -40,9 +40,10 @@ def _distances(hidden: Tensor, candidates: Tensor) -> Tensor:
             hidden, candidates.expand(*hidden.shape[:-2], -1, -1), compute_mode=exact
         )
     h, c = hidden.double(), candidates.double()
-    product = h @ c.T if c.ndim == 2 else (c @ h[..., None])[..., 0]
-    squared = h.square().sum(-1, keepdim=True) + c.square().sum(-1) - 2 * product
-    return squared.clamp_min(0.0).sqrt().to(hidden.dtype)
+    squared = h @ c.T if c.ndim == 2 else (c @ h[..., None])[..., 0]
+    # in place: there is one number for each vector and word of a vocabulary
+    squared.mul_(-2).add_(h.square().sum(-1, keepdim=True)).add_(c.square().sum(-1))
+    return squared.clamp_min_(0.0).sqrt_().to(hidden.dtype)
 
 
 def nearest_of_many(
@@ -69,8 +70,8 @@ def nearest_of_many(
 
     Returns
     -------
-    ids, scores [layer+1, token, k], best first; whether the right one is among the best
-    [layer+1, token]; and how many share the best score [layer+1, token].
+    ids, scores [layer+1, token, k], best first and among equals the right one; whether that is
+    among the best [layer+1, token]; and how many share the best score [layer+1, token].
     """
     shape = hidden.shape[:-1]
     ids = torch.empty(*shape, 0, dtype=torch.long, device=hidden.device)
@@ -91,7 +92,15 @@ def nearest_of_many(
         both = torch.cat([scores, best], dim=-1)
         scores, chosen = both.topk(min(k, both.shape[-1]), dim=-1)
         ids = torch.cat([ids, order + first], dim=-1).gather(-1, chosen)
-    return ids, scores, right >= top, ties
+    # the right one in front of them all: a stable sort leaves it before its equals
+    numbers = own.expand(shape)[..., None]
+    others = scores.masked_fill(ids == numbers, -torch.inf)
+    best, order = torch.cat([right[..., None], others], dim=-1).sort(
+        dim=-1, descending=True, stable=True
+    )
+    ids = torch.cat([numbers, ids], dim=-1).gather(-1, order)
+    count = scores.shape[-1]
+    return ids[..., :count], best[..., :count], right >= top, ties
 
 
 def nearest(

@@ -28,6 +28,10 @@ class Kind:
         Whether values may be negative.
     costly
         Whether it takes many passes through the feed-forwards rather than none.
+    whole
+        Whether it is of all layers so far rather than of one.
+    options
+        Those of the options of a map, "value_bias" and "baseline", that it takes.
     """
 
     name: str
@@ -37,6 +41,13 @@ class Kind:
     per_head: bool = False
     signed: bool = False
     costly: bool = False
+    whole: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def rolls_out(self) -> bool:
+        """Whether its maps of single layers, multiplied, are one of all of them."""
+        return not (self.signed or self.whole or (self.per_head and self.group != "weights"))
 
 
 ATTENTION = Kind(
@@ -52,6 +63,7 @@ NORM = Kind(
     group="norms",
     hint="The length of what each head takes from each source: weight times value vector.",
     per_head=True,
+    options=("value_bias",),
 )
 EFFECTIVE = Kind(
     name="effective",
@@ -60,6 +72,7 @@ EFFECTIVE = Kind(
     hint="The part of the attention that the head's output depends on; it may be negative.",
     per_head=True,
     signed=True,
+    options=("value_bias",),
 )
 NULL = Kind(
     name="null",
@@ -68,6 +81,7 @@ NULL = Kind(
     hint="Attention minus effective attention: what could be otherwise without any effect.",
     per_head=True,
     signed=True,
+    options=("value_bias",),
 )
 ATTRIBUTION = Kind(
     name="attribution",
@@ -75,6 +89,7 @@ ATTRIBUTION = Kind(
     group="gradients",
     hint="How much a small change of each input token would move a token's vector, as shares.",
     costly=True,
+    whole=True,
 )
 CONTRIBUTION = Kind(
     name="contribution",
@@ -82,6 +97,8 @@ CONTRIBUTION = Kind(
     group="norms",
     hint="How much of a token's vector came from each input token, through all layers so far.",
     costly=True,
+    whole=True,
+    options=("baseline",),
 )
 VALUE_ZEROING = Kind(
     name="value_zeroing",
@@ -161,6 +178,7 @@ def _change(name: str, before: str, after: str) -> Kind:
         hint=f"What {what} changes in the map: {after} minus {before}.",
         signed=True,
         costly=True,
+        options=("value_bias", "baseline"),
     )
 
 
@@ -174,6 +192,7 @@ def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
             group="norms",
             hint=_hint(name, block.parallel),
             costly="FF" in name and not block.parallel,
+            options=("value_bias", "baseline") if "FF" in name else ("value_bias",),
         )
         for name in scope_names(block)
     ]

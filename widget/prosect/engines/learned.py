@@ -18,6 +18,8 @@ Shape = Literal["ridge", "linear", "mlp"]
 Loss = Literal["cosine", "l2"]
 PENALTIES = (1e-3, 1e-1, 1e1, 1e3)
 """The ridge penalties tried, in units of the mean squared length of a dimension."""
+PROGRESS = 0.01
+"""The share of the validation loss that must have gone since it last counted as progress."""
 
 
 def ridge(
@@ -61,6 +63,9 @@ def trained(
 ) -> nn.Module:
     """Fit by Adam; the weights of the epoch that does best on the validation set are kept.
 
+    Hundreds of epochs go on gaining a thousandth each, which recovers no more tokens: an epoch is
+    progress only if the validation loss is below the last progress by a share ``PROGRESS``.
+
     Parameters
     ----------
     shape
@@ -73,7 +78,7 @@ def trained(
     loss
         1 − cos, or the mean squared difference.
     seed, epochs, patience, rate, batch
-        Of the training; it stops after so many epochs without an improvement.
+        Of the training; it stops after ``patience`` epochs without progress.
     """
     if shape == "ridge":
         return ridge(x, y, x_valid, lambda guess: lost(guess, y_valid, loss))
@@ -91,8 +96,8 @@ def trained(
             ]
         )
         g = nn.Sequential(*layers).to(x)
-    optimizer = torch.optim.Adam(g.parameters(), lr=rate)
-    best, least, waited = copy.deepcopy(g), torch.inf, 0
+    optimizer = torch.optim.Adam(g.parameters(), lr=rate, fused=True)
+    best, least, reached, waited = copy.deepcopy(g), torch.inf, torch.inf, 0
     for _ in range(epochs):
         for chosen in torch.randperm(len(x), generator=generator).split(batch):
             optimizer.zero_grad()
@@ -101,7 +106,9 @@ def trained(
         with torch.no_grad():
             now = float(lost(g(x_valid), y_valid, loss))
         if now < least:
-            best, least, waited = copy.deepcopy(g), now, 0
+            best, least = copy.deepcopy(g), now
+        if now < (1 - PROGRESS) * reached:
+            reached, waited = now, 0
         else:
             waited += 1
             if waited == patience:

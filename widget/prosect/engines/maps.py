@@ -19,6 +19,7 @@ from torch import Tensor
 
 from prosect.anatomy.stream import Affine, Attended, Fed, Normed, Record, State, Wrote
 from prosect.engines.activation import Baseline, gated_factors, ratio
+from prosect.engines.terms import reconstruction_error
 
 BLOCK = 2**24
 """How many numbers the neurons of a block of targets may take."""
@@ -262,7 +263,7 @@ def _beside(a: Scope, b: Scope) -> Scope:
 
 
 def _gap(total: Float[Tensor, "token d"], whole: Float[Tensor, "token d"]) -> float:
-    return float(((total - whole).norm(dim=-1) / whole.norm(dim=-1)).max())
+    return float(reconstruction_error(total, whole).max())
 
 
 def sent(attended: Attended, value_bias: bool = True) -> Float[Tensor, "source head d"]:

@@ -8,13 +8,19 @@ from torch import Tensor
 
 
 def spearman(a: Float[Tensor, "*axes"], b: Float[Tensor, "*axes"]) -> Float[Tensor, ""]:
-    """Spearman's ρ of two maps, flattened; equal values share the mean of their ranks."""
-    x, y = (_ranks(values.flatten().double()) for values in (a, b))
+    """Spearman's ρ of two maps, flattened; equal values share the mean of their ranks.
+
+    As :func:`pearson` where one is constant.
+    """
+    if torch.equal(a, b):
+        return a.new_ones((), dtype=torch.float64)
+    x, y = (ranks(values.flatten().double()) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     return (x @ y) / (x.norm() * y.norm())
 
 
-def _ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+def ranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
     return (ends - (counts - 1) / 2)[inverse]
@@ -33,8 +39,11 @@ def contextualization_change(
 def mixing_ratio(
     own: Float[Tensor, "*axes"], others: Float[Tensor, "*axes"]
 ) -> Float[Tensor, "*axes"]:
-    """The ratio |Σ_{j≠i}| / (|Σ_{j≠i}| + |j=i|) of Kobayashi et al. (2021): sums before lengths."""
-    return others / (others + own)
+    """The ratio |Σ_{j≠i}| / (|Σ_{j≠i}| + |j=i|) of Kobayashi et al. (2021): sums before lengths.
+
+    0 where both are nothing.
+    """
+    return others / _positive(others + own)
 
 
 def top_pairs(
@@ -55,11 +64,17 @@ def undone(
 
     With every map scaled to rows that sum to 1, the share of the change after − before that later −
     after reverses: 1 means the map is back where it was along that direction, 0 that nothing is
-    taken back, negative that the change is carried on.
+    taken back, negative that the change is carried on. Of no change nothing is taken back; a row of
+    zeros stays one.
     """
-    a, b, c = (m / m.sum(-1, keepdim=True) for m in (before, after, later))
+    a, b, c = (m / _positive(m.sum(-1, keepdim=True)) for m in (before, after, later))
     change, answer = (b - a).flatten().double(), (c - b).flatten().double()
-    return -float(answer @ change / (change @ change))
+    return 0.0 - float(answer @ change / _positive(change @ change))
+
+
+def _positive(size: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+    """A divisor of nothing: what is zero is taken for the smallest number that is not."""
+    return size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
 def outlier_dimensions(size: Float[Tensor, "d"], deviations: float = 3.0) -> Int[Tensor, "outlier"]:
@@ -68,6 +83,8 @@ def outlier_dimensions(size: Float[Tensor, "d"], deviations: float = 3.0) -> Int
 
 
 def pearson(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> float:
-    """Pearson's r."""
+    """Pearson's r; 1 of a map and itself, even where it is constant, and NaN where only one is."""
+    if torch.equal(a, b):
+        return 1.0
     x, y = a.double() - a.double().mean(), b.double() - b.double().mean()
     return float((x @ y) / (x.norm() * y.norm()))

@@ -7,7 +7,7 @@ with their slope.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -184,11 +184,12 @@ def _after(x: Float[Tensor, "token d"], record: Normed | Projected | Wrote) -> T
     return x + (record.output if record.after is None else through(record.output, record.after))
 
 
-def merged(walked: Sequence[Point], numbers: int) -> list[Point]:
+def merged(walked: Sequence[Point], numbers: int, progress: Callable[[int], object]) -> list[Point]:
     """Replace feed-forwards, with the norms around them, by one matrix a token.
 
     Worth it for many more tangents than the stream has dimensions: a matrix of d × d is far smaller
     than the two of d × d_ff. Each takes token · d² numbers, and no more than ``numbers`` are taken.
+    ``progress`` is called after each, with no tangent done.
     """
     found: list[Point] = []
     for alone, group in groupby(walked, key=_alone):
@@ -204,6 +205,7 @@ def merged(walked: Sequence[Point], numbers: int) -> list[Point]:
         end = Point(State(0, last.x), last.x, False)
         ((_, moved),) = push(unit[:, None].expand(d, tokens, d), [*points, end])
         found.append(Point(Turned(moved.transpose(0, 1).contiguous()), first.x, False))
+        progress(0)
     return found
 
 

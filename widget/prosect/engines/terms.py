@@ -145,9 +145,10 @@ def importance(
 ) -> Float[Tensor, "part *axes"]:
     """μ(e, a) = <e, a> / |e|² (Mickus et al. 2022).
 
-    Sums to 1 over the parts; a single one may be below 0 or above 1.
+    Sums to 1 over the parts; a single one may be below 0 or above 1. 0 where the whole is zero.
     """
-    return (parts * whole).sum(-1) / whole.square().sum(-1)
+    size = whole.square().sum(-1)
+    return (parts * whole).sum(-1) / size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
 def cosine(
@@ -162,5 +163,6 @@ def cosine(
 def norm_ratio(
     parts: Float[Tensor, "part *axes d"], whole: Float[Tensor, "*axes d"]
 ) -> Float[Tensor, "part *axes"]:
-    """|a| / |e|."""
-    return torch.linalg.vector_norm(parts, dim=-1) / torch.linalg.vector_norm(whole, dim=-1)
+    """|a| / |e|; of nothing in nothing, 0."""
+    lengths = torch.linalg.vector_norm(parts, dim=-1)
+    return torch.where(lengths == 0, lengths, lengths / torch.linalg.vector_norm(whole, dim=-1))

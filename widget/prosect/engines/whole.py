@@ -149,11 +149,12 @@ def rollout(
 ) -> Float[Tensor, "layer target source"]:
     """Attention rollout (Abnar & Zuidema 2020) of any maps: the product of row-normalised maps.
 
-    ``residual`` mixes in that much of the identity before the rows are normalised; maps that include
-    the residual connection, from ATTNRES on, need none (GlobEnc, Modarressi et al. 2022).
+    ``residual`` mixes in that much of the identity once the rows are normalised; maps that include the
+    residual connection, from ATTNRES on, need none (GlobEnc, Modarressi et al. 2022). A row of zeros
+    stays one.
     """
     n = maps.shape[-1]
-    rows = maps / maps.sum(-1, keepdim=True)
+    rows = maps / maps.sum(-1, keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
     mixed = (1 - residual) * rows + residual * torch.eye(n, dtype=maps.dtype, device=maps.device)
     rolled = []
     for layer in mixed:

@@ -11,6 +11,7 @@ from bqplot import Axis, LinearScale, Lines
 from bqplot.figure import Figure
 
 from prosect.colours import TERM_COLOURS
+from prosect.figures.papers import paper_figure
 from prosect.optional import needs
 
 if TYPE_CHECKING:
@@ -91,10 +92,9 @@ def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> Pape
     ProsectError
         If matplotlib is not installed.
     """
-    figures = needs("matplotlib.figure")
     ticker = needs("matplotlib.ticker")
     width = max(4.2, 3.4 * len(panels))
-    figure = figures.Figure(figsize=(width + 1.0, 3.2), layout="constrained")
+    figure = paper_figure(width + 1.0, 3.2)
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for place, (title, lines) in zip(row, panels.items(), strict=True):
         place.axhline(0, color="#888888", linewidth=0.6)

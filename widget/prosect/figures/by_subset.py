@@ -12,6 +12,7 @@ from bqplot import Scatter as Dots
 from bqplot.figure import Figure
 
 from prosect.figures.by_layer import OTHERS
+from prosect.figures.papers import paper_figure
 from prosect.optional import needs
 
 if TYPE_CHECKING:
@@ -123,8 +124,7 @@ def by_subset_for_papers(
     ProsectError
         If matplotlib is not installed.
     """
-    figures = needs("matplotlib.figure")
-    figure = figures.Figure(figsize=(max(6.0, 4.6 * len(panels)), 4.2), layout="constrained")
+    figure = paper_figure(max(6.0, 4.6 * len(panels)), 4.2)
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for place, (title, points) in zip(row, panels.items(), strict=True):
         for i, (one, colour) in enumerate(zip(points, OTHERS, strict=False)):
@@ -193,9 +193,9 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
     ProsectError
         If matplotlib is not installed.
     """
-    figures, colors = needs("matplotlib.figure"), needs("matplotlib.colors")
+    colors = needs("matplotlib.colors")
     size = max(3.0, 0.38 * len(values) + 1.6)
-    figure = figures.Figure(figsize=(size + 0.9, size), layout="constrained")
+    figure = paper_figure(size + 0.9, size)
     place = figure.subplots()
     ramp = colors.LinearSegmentedColormap.from_list("agreement", RAMP)
     numbers = values.to_numpy()

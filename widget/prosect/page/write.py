@@ -47,7 +47,7 @@ def write(
     Parameters
     ----------
     path
-        Where to; folders on the way are made.
+        Where to; folders on the way are made, and ~ is the home folder.
     title
         The page's title.
     state
@@ -72,7 +72,7 @@ def write(
         state=json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"),
         shim=frontend.source("page.js"),
     )
-    file = Path(path)
+    file = Path(path).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page, encoding="utf-8")
 

@@ -1,11 +1,21 @@
 """Explorer: all heads, the open map, terms and neighbours in one widget with one selection."""
 
 from prosect.views import sources
-from prosect.views.view import View
+from prosect.views.neighbors import Identifying
 
 
-class Explorer(View):
-    """The linked views of a trace, from the whole to the one token."""
+class Explorer(Identifying):
+    """The linked views of a trace, from the whole to the one token.
+
+    Beside the places of every view it has those of the neighbours: ``candidates``, "sentence" or
+    "vocabulary", and ``metric``, "cosine" or "l2".
+    """
 
     name = "explorer"
-    shows = (sources.token_maps, sources.thumbnails, sources.importance, sources.neighbors)
+    shows = (
+        sources.token_maps,
+        sources.thumbnails,
+        sources.freedom,
+        sources.importance,
+        sources.neighbors,
+    )

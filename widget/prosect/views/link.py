@@ -27,10 +27,13 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
     Raises
     ------
     ValueError
-        If there are fewer than two, two of them share no trait, or they differ in size.
+        If there are fewer than two, one is no view, two share no trait, or they differ in size.
     """
     if len(views) < 2:
         raise ValueError("link takes at least two views.")
+    for view in views:
+        if not isinstance(view, traitlets.HasTraits):
+            raise ValueError(f"link takes views and figures, not {view!r}.")
     first, *others = views
     links = []
     for other in others:

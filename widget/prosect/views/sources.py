@@ -5,9 +5,10 @@ Nothing is computed until it is sent; names are those of the front end's ``array
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from typing import Any
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,9 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from prosect.engines.kinds import Kind
+from prosect.results import Identity
+from prosect.tokens import vocabulary_labels
 from prosect.trace import Trace
 
 Sources = dict[str, Callable[[], NDArray[Any]]]
+Metric = Literal["cosine", "l2"]
 
 NEIGHBORS = 10
 BUDGET = 8 * 2**20
@@ -27,7 +31,7 @@ PROBES = 16
 PAGE = 48 * 2**20
 """How many bytes of maps a page holds."""
 WORK = 2e9
-"""How many multiplications a view does for one kind of map before it shows."""
+"""How many multiplications a view does for one kind of map, or search, before it shows."""
 PATIENCE = 1e12
 """How many multiplications a page does for one kind, some ten seconds; and a view, when asked."""
 THUMBNAIL = 32
@@ -104,11 +108,39 @@ def work_of(trace: Trace, kind: Kind) -> float:
     return passes * 2.0 * layers * n * n * feed_forward
 
 
+def work_behind(trace: Trace, name: str) -> float:
+    """How many multiplications an array of that name takes from here, roughly."""
+    part, _, rest = name.partition("/")
+    if part == "freedom":
+        return _work_of_freedom(trace)
+    if rest.startswith("vocabulary/"):
+        return _work_of_search(trace, rest.split("/")[1])
+    kind = trace.kinds.get(rest.split("/")[0])
+    return 0.0 if kind is None else work_of(trace, kind)
+
+
+def _work_of_search(trace: Trace, metric: Any) -> float:
+    """Every hidden vector with every word of the vocabulary; nothing once it is done."""
+    if trace.identified(NEIGHBORS, metric, "vocabulary"):
+        return 0.0
+    precision = 2.0 if metric == "l2" else 1.0  # distances take doubles
+    return precision * trace.hidden.numel() * trace.anatomy.words.num_embeddings
+
+
+def _work_of_freedom(trace: Trace) -> float:
+    """An orthonormal basis of each head's rows of W_O, and of its values with and without ones."""
+    layers, heads, n, _ = trace.attention.shape
+    written = trace.anatomy.blocks[0].attention.output.weight
+    d_head = written.shape[0] // heads
+    # in double precision and of narrow matrices: each takes as long as several of a large product
+    return 10.0 * layers * d_head * (written.numel() + 2 * heads * n * d_head)
+
+
 def sent_later(trace: Trace, names: Iterable[str]) -> list[str]:
     """Which arrays wait until they are looked at.
 
     All maps, where the quick ones together are over the budget of bytes; the costly ones, where
-    computing them takes long or they are over what is left.
+    computing them takes long or they are over what is left; and all else that takes long.
     """
     kinds = trace.kinds.values()
     quick = sum(size_of(trace, kind) for kind in kinds if not kind.costly)
@@ -124,8 +156,10 @@ def sent_later(trace: Trace, names: Iterable[str]) -> list[str]:
     def waits(name: str) -> bool:
         part, _, rest = name.partition("/")
         kind = trace.kinds.get(rest.split("/")[0])
+        if kind is None:
+            return work_behind(trace, name) > WORK
         # thumbnails of quick kinds are small and always there
-        return kind is not None and kind.name in later and (part == "map" or kind.costly)
+        return kind.name in later and (part == "map" or kind.costly)
 
     return [name for name in names if waits(name)]
 
@@ -147,16 +181,65 @@ def importance(trace: Trace) -> Sources:
 
 
 def neighbors(trace: Trace) -> Sources:
-    """Nearest input embeddings by each metric: ids, scores [layer+1, token, k], and recovered."""
-    identify = cache(partial(trace.identify, NEIGHBORS))
+    """Nearest input embeddings of the sentence and of the vocabulary, by each metric.
+
+    For both, ids and scores [layer+1, token, k], and recovered [layer+1, token]. Ids of the sentence
+    are positions. Those of the vocabulary count the words that occur among them: ``tokens`` are these
+    words' indices in the vocabulary, ``words`` their labels, the bytes of a JSON list.
+    """
     sources: Sources = {}
-    for metric in ("cosine", "l2"):
-        sources |= {
-            f"neighbors/{metric}/ids": lambda m=metric: _numpy(identify(m).ids).astype(np.uint16),
-            f"neighbors/{metric}/scores": lambda m=metric: _numpy(identify(m).scores),
-            f"recovered/{metric}": lambda m=metric: _numpy(identify(m).recovered).astype(np.uint8),
-        }
+    for metric in get_args(Metric):
+        near = partial(trace.identify, NEIGHBORS, metric)
+        sources |= _found(metric, near)
+        sources[f"neighbors/{metric}/ids"] = partial(_positions, near)
+        near = partial(near, "vocabulary")
+        sources |= _found(f"vocabulary/{metric}", near)
+        place = f"neighbors/vocabulary/{metric}"
+        sources[f"{place}/ids"] = partial(_places, near)
+        sources[f"{place}/tokens"] = partial(_words, near)
+        sources[f"{place}/words"] = partial(_labels, near, trace.lens.tokenizer)
     return sources
+
+
+def _found(name: str, near: Callable[[], Identity]) -> Sources:
+    return {
+        f"neighbors/{name}/scores": lambda: _numpy(near().scores),
+        f"recovered/{name}": lambda: _numpy(near().recovered).astype(np.uint8),
+    }
+
+
+def _positions(near: Callable[[], Identity]) -> NDArray[Any]:
+    return _counted(_numpy(near().ids))
+
+
+def _places(near: Callable[[], Identity]) -> NDArray[Any]:
+    """For each neighbour, which of the words that occur it is."""
+    return _counted(np.searchsorted(_words(near), _numpy(near().ids)))
+
+
+def _words(near: Callable[[], Identity]) -> NDArray[np.uint32]:
+    return np.unique(_numpy(near().ids)).astype(np.uint32)
+
+
+def _labels(near: Callable[[], Identity], tokenizer: Any) -> NDArray[np.uint8]:
+    labels = vocabulary_labels(_words(near).tolist(), tokenizer)
+    return np.frombuffer(json.dumps(labels).encode(), np.uint8)
+
+
+def freedom(trace: Trace) -> Sources:
+    """Of every head, rank and freedom without and with row sums, [3, layer, head]."""
+
+    def numbers() -> NDArray[Any]:
+        found = trace.freedom()
+        parts = (found.rank, found.dimension, found.dimension_with_sums)
+        return _counted(_numpy(torch.stack(parts)))
+
+    return {"freedom": numbers}
+
+
+def _counted(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in as few bytes as they need."""
+    return numbers.astype(np.uint16 if numbers.max(initial=0) < 2**16 else np.uint32)
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

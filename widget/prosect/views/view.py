@@ -15,10 +15,17 @@ from prosect.errors import ProsectError
 from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
-from prosect.views.sources import PATIENCE, Sources, kept_in_page, kinds_shown, sent_later, work_of
+from prosect.views.sources import (
+    PATIENCE,
+    Sources,
+    kept_in_page,
+    kinds_shown,
+    sent_later,
+    work_behind,
+)
 
 PLACE = ("layer", "head", "target", "source", "kind", "theme")
-"""The public traits: where the reader is, and how the page looks."""
+"""The public traits of every view: where the reader is, and how the page looks."""
 
 _CONTENT = ("_view", "_tokens", "_about", "_kinds", "_terms", "_arrays", "_remote")
 _log = logging.getLogger(__name__)
@@ -68,14 +75,20 @@ class View(anywidget.AnyWidget):
     _remote = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     name: ClassVar[str]
+    places: ClassVar[tuple[str, ...]] = PLACE
     shows: ClassVar[tuple[Callable[[Trace], Sources], ...]]
 
     def __init__(self, trace: Trace, **traits: Any) -> None:
-        unknown = sorted(set(traits) - {*PLACE, "layout"})
+        if not isinstance(trace, Trace):
+            raise ProsectError(
+                f"{type(self).__name__} shows a trace, not {type(trace).__name__}: "
+                "make one with lens.trace(text)."
+            )
+        unknown = sorted(set(traits) - {*self.places, "layout"})
         if unknown:
             raise TypeError(
                 f"{type(self).__name__} has no argument {unknown[0]!r}: "
-                f"choose from {', '.join(PLACE)}, layout."
+                f"choose from {', '.join(self.places)}, layout."
             )
         self._trace = trace
         self._sources: Sources = {}
@@ -106,18 +119,21 @@ class View(anywidget.AnyWidget):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
-        It opens at the reader's present place. The kind of map that is open is in the file, and
-        every other that fits in time and bytes or was computed before: for long texts, call
-        ``trace.map(kind)`` for those that should be there too.
+        Folders on the way are made, and ~ is the home folder. The page opens at the reader's present
+        place. What is open there is in the file, and every other kind of map or search that fits in
+        time and bytes or was computed before: for long texts, call ``trace.map(kind)`` or
+        ``trace.identify(...)`` for those that should be there too.
         """
         kinds = kept_in_page(self._trace, self.kind)
 
         def kept(name: str) -> bool:
             part, _, rest = name.partition("/")
-            return part not in ("map", "overview") or rest.split("/")[0] in kinds
+            if part in ("map", "overview"):
+                return rest.split("/")[0] in kinds
+            return self._is_open(name) or work_behind(self._trace, name) <= PATIENCE
 
         remote = [name for name in self._remote if kept(name)]
-        state = {name: getattr(self, name) for name in (*PLACE, *_CONTENT)}
+        state = {name: getattr(self, name) for name in (*self.places, *_CONTENT)}
         state["_kinds"] = [kind for kind in self._kinds if kind["name"] in kinds]
         state["_remote"] = remote
         page.write(
@@ -148,13 +164,25 @@ class View(anywidget.AnyWidget):
             )
         return proposal.value
 
+    def _is_open(self, name: str) -> bool:
+        """Whether an array that is no map is what the reader looks at."""
+        return False
+
     def _check_patience(self, name: str) -> None:
-        kind = self._trace.kinds.get(name.partition("/")[2].split("/")[0])
-        if kind is not None and work_of(self._trace, kind) > 30 * PATIENCE:
-            raise ProsectError(
-                f"{kind.label} takes long for {len(self._trace.tokens)} tokens: "
-                f"run trace.map({kind.name!r}) in a cell, then open it here."
-            )
+        if work_behind(self._trace, name) <= 30 * PATIENCE:
+            return
+        _, part, *rest = name.split("/")
+        kind = self._trace.kinds.get(part)
+        if kind is not None:
+            what, call = kind.label, f"trace.map({kind.name!r})"
+        else:
+            words = self._trace.anatomy.words.num_embeddings
+            what = f"A search among {words:,} words"
+            call = f"trace.identify(metric={rest[0]!r}, candidates={part!r})"
+        raise ProsectError(
+            f"{what} takes long for {len(self._trace.tokens)} tokens: "
+            f"run {call} in a cell, then open it here."
+        )
 
     def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Send an array that the front end asked for; an error goes to reader and log."""
@@ -183,6 +211,7 @@ def _tokens_of(trace: Trace) -> list[dict[str, Any]]:
         {
             "label": token.label,
             "text": token.text,
+            "id": token.id,
             "word": -1 if token.word is None else token.word,
             "special": token.special,
             "continues": token.word is not None
@@ -202,6 +231,7 @@ def _about(trace: Trace) -> dict[str, Any]:
         "layers": len(trace.anatomy.blocks),
         "heads": trace.anatomy.heads,
         "tokens": len(trace.tokens),
+        "words": trace.anatomy.words.num_embeddings,
         "dtype": own if own == used else f"{own}, analysed in {used}",
         "certificate": error,
         "holds": error <= TOLERANCES[dtype],
