@@ -12,7 +12,7 @@ from torch import nn
 import prosect
 from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus import classifier
-from prosect.corpus.classifier import Examples, Heads, Training, predictions, train
+from prosect.corpus.classifier import Examples, Heads, Settled, Training, predictions, train
 from prosect.corpus.subsets import indicator, label_of, subsets_of
 
 SUBSETS = subsets_of(TERMS)
@@ -272,15 +272,30 @@ def test_quality_is_that_of_scikit_learn(by: Any) -> None:
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"patience": 0}, "patience must be at least 1"),
-        ({"rate": 0.0}, "A rate above 0"),
-        ({"rate": float("nan")}, "A rate above 0"),
-        ({"decay": -1.0}, "a decay of 0 or more"),
-        ({"dropout": 1.0}, "a dropout from 0 to below 1"),
+        ({"rate": 0.0}, "rate is a number above 0, not 0.0"),
+        ({"rate": float("nan")}, "rate is a number above 0, not nan"),
+        ({"decay": -1.0}, "decay is a number of 0 or more"),
+        ({"dropout": 1.0}, "dropout is a share from 0 to below 1"),
+        ({"epochs": "3"}, "A number of epochs is a whole number, not '3'"),
+        ({"batch": True}, "A batch size is a whole number, not True"),
+        ({"rate": "fast"}, "rate is a number above 0, not 'fast'"),
+        ({"standardise": "no"}, "standardise is True or False, not 'no'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(prosect.ProsectError, match=message):
         Training(**settings)
+
+
+def test_what_is_left_open_is_the_experiments_own() -> None:
+    own = Settled(shape="linear", epochs=20, batch=64, rate=0.1)
+    assert Settled.of(None, own) == own
+    assert Settled.of(Training(), own) == own
+    changed = Settled.of(Training(epochs=5, dropout=0.0, standardise=False), own)
+    assert changed == Settled(shape="linear", epochs=5, batch=64, rate=0.1, dropout=0.0)
+    assert Settled.of(Training(epochs=5)) == Settled(epochs=5)
+    with pytest.raises(prosect.ProsectError, match=r"training is a .*Training.* not dict"):
+        Settled.of({"epochs": 3})  # type: ignore[arg-type]
 
 
 def test_examples_that_cannot_be_learned_from_are_refused() -> None:

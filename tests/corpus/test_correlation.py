@@ -211,6 +211,8 @@ def test_texts_of_special_tokens_alone_leave_nothing() -> None:
 
 
 def test_one_model_is_not_enough() -> None:
+    with pytest.raises(prosect.ProsectError, match="special is True or False, not 'no'"):
+        correlation({"a": random_lens("bert"), "b": moved("bert")}, special="no")
     with pytest.raises(prosect.ProsectError, match="give at least two, by name"):
         correlation(random_lens("bert"))
     with pytest.raises(prosect.ProsectError, match="Two of the models are named 'bert'"):

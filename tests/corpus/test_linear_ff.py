@@ -349,10 +349,13 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"held_out": 1}, "held_out is a share of the texts, from 0 to below 1, not 1"),
-        ({"held_out": -0.1}, "from 0 to below 1, not -0.1"),
+        ({"held_out": 1}, "held_out is a share from 0 to less than 1, not 1"),
+        ({"held_out": -0.1}, "from 0 to less than 1, not -0.1"),
         ({"worst": -1}, "worst counts failures and must be at least 0, not -1"),
-        ({"worst": True}, "worst counts failures"),
+        ({"worst": True}, "A number of failures is a whole number, not True"),
+        ({"held_out": "0.2"}, "held_out is a share from 0 to less than 1, not '0.2'"),
+        ({"seed": None}, "A seed is a whole number, not None"),
+        ({"special": "no"}, "special is True or False, not 'no'"),
     ],
 )
 def test_settings_out_of_range_get_a_sentence(settings: dict[str, Any], message: str) -> None:

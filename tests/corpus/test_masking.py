@@ -65,6 +65,8 @@ def test_a_choice_depends_on_the_seed_and_the_text_alone() -> None:
     again = [Chooser(random_lens("bert"), Masking())(text) for text in reversed(MANY[:20])]
     assert again[::-1] == first
     other = [Chooser(lens, Masking(seed=1))(text) for text in MANY[:20]]
+    spaced = [choose(f" {text.replace(' ', '  ')}\n") for text in MANY[:20]]
+    assert spaced == first  # the tokenizer of this model reads them as the same
     assert sum(a.positions != b.positions for a, b in zip(first, other, strict=True)) > 15
 
 
@@ -113,6 +115,9 @@ def test_the_first_token_is_predicted_where_one_is_put_before_it() -> None:
         ({"masked": -0.1}, "shares of the chosen tokens"),
         ({"masked": 0.8, "random": 0.3}, "at most 1 together"),
         ({"share": float("nan")}, "share must be"),
+        ({"share": "3"}, "share must be a number, not '3'"),
+        ({"random": None}, "random must be a number, not None"),
+        ({"seed": 0.5}, "A seed is a whole number, not 0.5"),
         ({"masked": float("nan")}, "shares of the chosen tokens"),
     ],
 )

@@ -29,7 +29,7 @@ MANY = [
 ]
 """All different."""
 FIGURES = ["default", "default_error", "default_test", "default_test_error", "learned"]
-FIGURES += ["learned_error", "default_agreement", "learned_agreement"]
+FIGURES += ["learned_error", "default_agreement", "default_test_agreement", "learned_agreement"]
 QUICK = Training(shape="linear", epochs=3, patience=2, batch=32)
 
 
@@ -148,13 +148,31 @@ def test_a_checkpoint_spares_the_model_a_second_pass(
 ) -> None:
     lens = random_lens("bert")
     first = mlm(lens, MANY[:20], checkpoint=tmp_path)
+    learned = mlm(lens, MANY[:20], checkpoint=tmp_path, heads=["learned"], subsets=["h"])
     monkeypatch.setattr(prosect.Lens, "traces", None)  # nothing is traced again
     again = mlm(lens, MANY[:20], checkpoint=tmp_path)
     np.testing.assert_array_equal(only(again.learned), only(first.learned))
     other = mlm(lens, MANY[:20], checkpoint=tmp_path, seeds=(2, 3, 4))
     assert only(other.learned).shape == (3, 15)
+    heads = {"heads": ["learned"], "subsets": ["h", "all"]}  # other subsets are no other pass
+    more = mlm(lens, MANY[:20], checkpoint=tmp_path, split=1, **heads)
+    assert only(more.learned).shape == (2, 2)
+    same = mlm(lens, MANY[:20], checkpoint=tmp_path, **heads)
+    np.testing.assert_allclose(only(same.learned)[:, :1], only(learned.learned))
     with pytest.raises(TypeError):  # another masking is another pass
         mlm(lens, MANY[:20], checkpoint=tmp_path, masking=Masking(seed=1))
+
+
+def test_one_setting_of_the_training_leaves_the_others_alone() -> None:
+    training = Training(epochs=2)
+    found = mlm(random_lens("bert"), MANY[:20], training=training, subsets=["all"])
+    assert found.about.settings["training"] == {
+        **mlm(random_lens("bert"), MANY[:20], training=None, subsets=["all"]).about.settings[
+            "training"
+        ],
+        "epochs": 2,
+    }
+    assert found.about.settings["training"]["shape"] == "linear"
 
 
 # --- learned heads ------------------------------------------------------------------------------
@@ -168,6 +186,7 @@ def test_texts_are_parted_by_content() -> None:
     shuffled = np.random.default_rng(0).permutation(texts)
     for part, same in zip(parts, parted(shuffled, 0), strict=True):
         np.testing.assert_array_equal(part, same)
+    assert content(f" {MANY[0].replace(' ', '  ')} ") == content(MANY[0])  # copies all the same
     assert set(parted(texts, 1)[2].tolist()) != set(parts[2].tolist())
 
 
@@ -227,6 +246,7 @@ def test_seeds_give_runs_of_their_own() -> None:
     assert found.about.seeds == (0, 1, 2)
     alone = mlm(random_lens("bert"), MANY, seeds=(1,), masking=Masking(share=0.4), subsets=["f+i"])
     assert only(alone.subsets) == ["i+f"]
+    assert alone.about.settings["subsets"] == ["f+i"]
     assert only(alone.learned)[0, 0] == pytest.approx(runs[1, only(found.subsets).index("i+f")])
     assert alone.to_frame()["learned_spread"].isna().all()
 
@@ -302,18 +322,22 @@ def test_figures_are_there_and_a_saved_result_reads_back(tmp_path: Path) -> None
     ]
     assert frame.loc[7, "subset"] == "h+f"
     assert frame.loc[7, "default"] == only(found.default)[7]
+    assert (only(found.default) != only(found.default_test)).any()
+    counts = found.about.tokens
     figure, agreement = found.figure(), found.figure_agreement()
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == only(found.subsets)
     for drawn in (figure, agreement):
         drawn.savefig(tmp_path / "figure.svg")
+    assert figure.axes[0].get_title() == f"bert, {counts['test targets']} test targets"
+    assert f"on {counts['test targets']} test targets" in agreement.axes[0].get_title()
     legend, whole = figure.legends[0].get_window_extent(), figure.bbox
     assert whole.x0 <= legend.x0 < legend.x1 <= whole.x1
     dots = [mark for mark in found.plot().marks if type(mark).__name__ == "Scatter"]
-    np.testing.assert_allclose(dots[0].y, only(found.default))
+    np.testing.assert_allclose(dots[0].y, only(found.default_test))
     np.testing.assert_allclose(dots[1].y, only(found.learned).mean(0))
     found.plot_agreement()
     table = found.agreement()
-    assert table.loc["h", "f"] == only(found.default_agreement)[1, 2]
+    assert table.loc["h", "f"] == only(found.default_test_agreement)[1, 2]
     assert table.loc["f", "h"] == only(found.learned_agreement)[1, 2]
 
 
@@ -324,7 +348,7 @@ def test_accuracies_stand_beside_the_papers() -> None:
     assert table.loc["f", (own, "mean")] == pytest.approx(0.0136)
     assert table.loc["f", (learned, "mean")] == pytest.approx(0.5377)
     assert table[[own, learned]].notna().sum().sum() == 2
-    np.testing.assert_allclose(table["bert, default head", "mean"], only(found.default))
+    np.testing.assert_allclose(table["bert, default head", "mean"], only(found.default_test))
     np.testing.assert_allclose(table["bert, learned head", "mean"], only(found.learned).mean(0))
 
 
@@ -361,6 +385,9 @@ def test_several_models_are_judged_on_the_same_targets() -> None:
         ({"heads": ["own"]}, "no head 'own': choose from default, learned"),
         ({"heads": []}, "no head to predict with"),
         ({"seeds": ()}, "at least one, not"),
+        ({"split": "abc"}, "A split is a whole number, not 'abc'"),
+        ({"masking": {"share": 0.2}}, "masking is a prosect.corpus.Masking.* not dict"),
+        ({"training": {"epochs": 3}}, "training is a prosect.corpus.Training.* not dict"),
         ({"subsets": ["i+x"]}, "no subset 'i\\+x'"),
         ({"texts": MANY[:2]}, "0 training, . validation and . test targets"),
         ({"texts": MANY[:1] * 9}, "0 training, 0 validation and"),

@@ -54,15 +54,38 @@ def everything(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", [10, 36, 105])
 def test_sentences_are_split_eighty_ten_ten(given: int) -> None:
-    train, valid, test = _split(given, 0, 4)
+    train, valid, test = _split(np.arange(given), 0, 4)
     assert sorted([*train, *valid, *test]) == list(range(given))
     assert len(valid) == len(test) == max(1, round(given / 10))
-    assert _split(given, 0, 4) == (train, valid, test)
-    assert _split(given, 0, 5) != (train, valid, test)
+    assert _split(np.arange(given), 0, 4) == (train, valid, test)
+    assert _split(np.arange(given), 0, 5) != (train, valid, test)
+
+
+def test_copies_of_a_sentence_are_on_one_side(
+    lens: prosect.Lens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaced = [TaggedSentence((f"{s.words[0]} ", *s.words[1:]), s.tags) for s in SENTENCES]
+    given, kept = [*SENTENCES, *spaced, *SENTENCES], everything(monkeypatch)
+    found = corpus.ner(lens, given, **{**QUICK, "seeds": 1, "subsets": ["h"]})
+    sizes = [len(part) for part in kept["examples"]]
+    assert sum(sizes) == len(kept["words"].places)
+    parts = _split(np.tile(np.arange(36), 3), 0, 0)
+    assert [len(part) for part in parts] == [3 * 28, 3 * 4, 3 * 4]
+    for part, size in zip(parts, sizes, strict=True):
+        assert size == sum(len(given[i].words) for i in part)
+        assert part == {i % 36 + 36 * copy for i in part for copy in range(3)}
+    assert "test sentences also in training" not in found.about.tokens
+
+
+def test_test_sentences_that_are_in_training_too_are_counted(lens: prosect.Lens) -> None:
+    options = {**QUICK, "seeds": 1, "subsets": ["h"]}
+    for test, count in ((SENTENCES, 20), (SENTENCES[18:], 2), (SENTENCES[20:], 0)):
+        found = corpus.ner(lens, SENTENCES[:20], test=test, **options)
+        assert found.about.tokens["test sentences also in training"] == count
 
 
 def test_given_test_sentences_are_the_test() -> None:
-    train, valid, test = _split(40, 7, 0)
+    train, valid, test = _split(np.arange(40), 7, 0)
     assert test == set(range(40, 47))
     assert sorted([*train, *valid]) == list(range(40))
     assert len(valid) == 4
@@ -75,7 +98,7 @@ def test_no_word_of_a_sentence_is_on_two_sides(
     corpus.ner(lens, SENTENCES, split=6, **QUICK)
     words = kept["words"]
     sides = []
-    for part, numbers in zip(kept["examples"], _split(36, 0, 6), strict=True):
+    for part, numbers in zip(kept["examples"], _split(np.arange(36), 0, 6), strict=True):
         own = [i for i, (s, _) in enumerate(words.places) if s in numbers]
         assert torch.equal(part.terms, words.terms["bert"][:, own])
         sides.append({words.places[i][0] for i in own})
@@ -92,7 +115,7 @@ def test_scores_are_those_of_scikit_learn_and_seqeval(
     given, test = (SENTENCES[::2], SENTENCES[1::2]) if apart else (SENTENCES, None)
     kept = everything(monkeypatch)
     found = corpus.ner(lens, given, test=test, split=1, **QUICK)
-    tested = test or [given[i] for i in sorted(_split(36, 0, 1)[2])]
+    tested = test or [given[i] for i in sorted(_split(np.arange(36), 0, 1)[2])]
     gold = [list(sentence.tags) for sentence in tested]
     flat = [tag for row in gold for tag in row]
     assert found.about.tokens["test words"] == len(flat)
@@ -135,7 +158,7 @@ def test_whole_names_count_by_type_beginning_and_end() -> None:
 def test_baselines_are_o_and_the_usual_tag_of_each_word(lens: prosect.Lens) -> None:
     given, test = SENTENCES[::2], SENTENCES[1::2]
     found = corpus.ner(lens, given, test=test, **QUICK)
-    train = _split(len(given), len(test), 0)[0]
+    train = _split(np.arange(len(given)), len(test), 0)[0]
     seen: dict[str, Counter[str]] = {}
     for i in train:
         for word, tag in zip(given[i].words, given[i].tags, strict=True):
@@ -230,11 +253,16 @@ def test_seeds_give_the_same_again(lens: prosect.Lens) -> None:
     first, again = (corpus.ner(lens, SENTENCES, **{**QUICK, "seeds": s}) for s in ([3, 8], [8, 3]))
     np.testing.assert_array_equal(first.by_tag["bert"], again.by_tag["bert"][::-1])
     assert first.about.seeds == (3, 8)
+    assert first.about.settings["subsets"] is None
 
 
 def test_the_best_epoch_is_by_macro_f1_unless_said_otherwise(lens: prosect.Lens) -> None:
     found = corpus.ner(lens, SENTENCES[:12], seeds=1, subsets=["c"], progress=False)
     assert found.about.settings["training"]["best"] == "macro_f1"
+    how = Training(epochs=2)
+    found = corpus.ner(lens, SENTENCES[:12], seeds=1, subsets=["c"], training=how, progress=False)
+    assert found.about.settings["training"]["best"] == "macro_f1"
+    assert found.about.settings["training"]["epochs"] == 2
 
 
 def test_pretrained_and_tuned_stand_side_by_side(tmp_path: Path) -> None:
@@ -285,6 +313,9 @@ def test_figures_show_every_subset_and_model(tmp_path: Path) -> None:
         ({"seeds": 0}, "seeds are how many"),
         ({"subsets": ["x"]}, "no subset 'x'"),
         ({"state": 9}, "no hidden state 9"),
+        ({"state": "last"}, "A state is a whole number, not 'last'"),
+        ({"split": 0.5}, "A split is a whole number, not 0.5"),
+        ({"training": 3}, "training is a prosect.corpus.Training.* not int"),
         ({"test": []}, "There are no sentences"),
     ],
 )
@@ -296,12 +327,12 @@ def test_wrong_arguments_are_refused(
 
 
 def test_too_little_to_learn_from_or_to_test_is_refused(lens: prosect.Lens) -> None:
-    with pytest.raises(prosect.ProsectError, match="at least 10 sentences, not 9"):
-        corpus.ner(lens, SENTENCES[:9], **QUICK)
+    with pytest.raises(prosect.ProsectError, match="at least 10 different sentences, not 9"):
+        corpus.ner(lens, SENTENCES[:9] * 2, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a TaggedSentence"):
         corpus.ner(lens, ["a text"], **QUICK)  # type: ignore[list-item]
     long = TaggedSentence(("so",) * 80, ("O",) * 80)
-    with pytest.raises(prosect.ProsectError, match="no test examples"):
+    with pytest.raises(prosect.ProsectError, match=r"no test examples: .* too long"):
         corpus.ner(lens, SENTENCES, test=[long], **QUICK)
 
 

@@ -87,6 +87,27 @@ def test_a_table_that_cannot_be_read_is_told_by_line(
         readers.sense_table(write(content))
 
 
+def test_one_column_may_tell_where_a_sentence_ends(write: Write) -> None:
+    path = write("doc\tsent\ttoken\tlemma\tlexical_key\na\t1\tx\t_\t_\nb\t1\ty\t_\t_\n")
+    assert [s.words for s in readers.sense_table(path, sentence="sent")] == [("x", "y")]
+    assert [s.words for s in readers.sense_table(path)] == [("x",), ("y",)]
+
+
+def test_wrong_arguments_get_a_sentence(write: Write) -> None:
+    with pytest.raises(
+        prosect.ProsectError, match="separator is what is between two fields, not ''"
+    ):
+        readers.sense_table(write(TABLE), separator="")
+    with pytest.raises(prosect.ProsectError, match="A column is a whole number, not 'x'"):
+        readers.conll(write("a O\n"), token="x")  # type: ignore[arg-type]
+
+
+def test_a_path_may_begin_at_home(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = write("a O\n").parent
+    monkeypatch.setenv("HOME", str(home))
+    assert readers.conll("~/some.file") == [TaggedSentence(("a",), ("O",))]
+
+
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     for read in (readers.sense_table, readers.conll):
         with pytest.raises(prosect.ProsectError, match=r"Cannot read .*nowhere: No such file"):
@@ -204,7 +225,10 @@ def test_white_space_and_columns(write: Write) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a\tO\nb\n", "line 2: 1 columns, so no token in 0 and tag in -1"),
+        ("a\tO\nb\n", "line 2: 1 columns, but the rows before have 2"),
+        ("a\nb\n", "line 1: 1 columns, so no token in 0 and tag in -1"),
+        ("a O\nNew York B-LOC\n", "line 2: 3 columns, but the rows before have 2"),
+        ("-DOCSTART-\n\na X O\nb O\n", "line 4: 2 columns, but the rows before have 3"),
         ("a\tO\n\tO\n", "line 2: the token is empty"),
         ("a\tO\nb\tNOUN\n", "line 2: the tag 'NOUN' is neither O nor B-type"),
         (b"a\tO\n\xe9\tO\n", "line 2 is not UTF-8"),

@@ -25,8 +25,8 @@ SENTENCES = senses()
 QUICK: dict[str, Any] = {"training": Training(epochs=3), "seeds": 2, "progress": False}
 
 
-def vectors(lens: prosect.Lens) -> list[tuple[int, str, str, np.ndarray]]:
-    """Sentence, lemma, sense and terms [term, d] of every instance, the plain way."""
+def vectors(lens: prosect.Lens) -> list[tuple[tuple[int, int], str, str, np.ndarray]]:
+    """Sentence and word, lemma, sense and terms [term, d] of every instance, the plain way."""
     found = []
     for number, sentence in enumerate(SENTENCES):
         trace = lens.trace(" ".join(sentence.words))
@@ -41,7 +41,7 @@ def vectors(lens: prosect.Lens) -> list[tuple[int, str, str, np.ndarray]]:
                 for i, token in enumerate(trace.tokens)
                 if token.span and token.span[0] < end and token.span[1] > start
             ]
-            found.append((number, str(lemma), sense, terms[:, own].sum(1).numpy()))
+            found.append(((number, w), str(lemma), sense, terms[:, own].sum(1).numpy()))
     return found
 
 
@@ -71,7 +71,7 @@ def instances(count: int) -> Instances:
     for i in range(count):
         lemma = f"l{i % 3}"
         sentences.append(
-            SenseSentence(("a", "b"), (None, lemma), (None, f"s{i // 3 % (2 + i % 3)}"))
+            SenseSentence((f"a{i}", "b"), (None, lemma), (None, f"s{i // 3 % (2 + i % 3)}"))
         )
     own = {lemma: list(pairs) for lemma, pairs in senses_of(sentences).items()}
     return Instances.of(sentences, [(i, 1) for i in range(count)], own)
@@ -99,6 +99,25 @@ def test_folds_are_eighty_ten_ten_and_test_each_instance_once(count: int) -> Non
     assert np.array_equal(folds[0][2], instances(count).folds(3, 1)[0][2])
 
 
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_copies_of_an_instance_are_in_one_part(copies: int) -> None:
+    apart = [
+        SenseSentence((s.words[0], f"{s.words[1]} ", *s.words[2:]), s.lemmas, s.senses)
+        for s in SENTENCES
+    ]
+    given = [*SENTENCES, *apart * (copies - 1)]
+    own = senses_of(given)
+    places = [(item.number, word) for item in _wanted(given, own) for word in item.words]
+    folds = Instances.of(given, places, own).folds(0, 10)
+    assert sorted(i for *_, test in folds for i in test) == list(range(72 * copies))
+    for fold in folds:
+        sides = [{(places[i][0] % 48, places[i][1]) for i in part} for part in fold]
+        assert sum(map(len, sides)) == len(set.union(*sides)) == 72
+    # one by one otherwise, as in the paper: a sentence may be in two parts
+    train, _, test = folds[0]
+    assert {places[i][0] for i in train} & {places[i][0] for i in test}
+
+
 def test_the_baseline_is_the_commonest_sense_in_training() -> None:
     made = instances(60)
     train, _, test = made.folds(0, 1)[0]
@@ -124,13 +143,14 @@ def test_neighbours_are_those_of_a_plain_search(family: str, metric: Any) -> Non
     found = corpus.wsd(lens, SENTENCES, k=3, metric=metric, split=7, folds=10, **QUICK)
     given = vectors(lens)
     assert found.about.tokens["instances"] == len(given) == 72
-    folds = Instances.of(SENTENCES, [(0, 4)] * 72, senses_of(SENTENCES)).folds(7, 10)
+    places = [place for place, *_ in given]
+    folds = Instances.of(SENTENCES, places, senses_of(SENTENCES)).folds(7, 10)
     for row, subset in enumerate(subsets_of(lens.anatomy.terms)):
         chosen = [lens.anatomy.terms.index(term) for term in subset]
         hits, by_text = 0, defaultdict(list)
         for train, _, test in folds:
             for i in test:
-                number, lemma, sense, terms = given[i]
+                (number, _), lemma, sense, terms = given[i]
                 x = terms[chosen].sum(0)
                 own = [j for j in train if given[j][1] == lemma]
                 ys = [given[j][3][chosen].sum(0) for j in own]
@@ -205,6 +225,7 @@ def test_subsets_seeds_and_states_can_be_chosen() -> None:
     assert found.classifier["bert"].shape == (3, 2)
     assert found.about.seeds == (5, 9, 7)
     assert found.about.settings["state"] == 1
+    assert found.about.settings["subsets"] == ["f+i", "h"]
     other = corpus.wsd(lens, SENTENCES, subsets=["f+i", "h"], folds=10, **QUICK)
     assert (other.knn["bert"] != found.knn["bert"]).any()
 
@@ -251,6 +272,8 @@ def test_figures_show_every_subset(tmp_path: Path) -> None:
     assert found.most_frequent in [line.get_ydata()[0] for line in axes.lines]
     figure.savefig(tmp_path / "wsd.pdf")
     heat = found.figure_agreement()
+    title = heat.axes[0].get_title().replace("\n", " ")
+    assert title == "bert: agreement, neighbours above, classifiers below"
     shown = {
         (round(t.get_position()[1]), round(t.get_position()[0])): t for t in heat.axes[0].texts
     }
@@ -289,6 +312,11 @@ def test_one_seed_has_no_spread_and_is_drawn_without_bars() -> None:
         ({"subsets": ["x"]}, "no subset 'x'"),
         ({"subsets": ["s"]}, "no subset 's'"),
         ({"state": 9}, "no hidden state 9"),
+        ({"state": None}, "A state is a whole number, not None"),
+        ({"k": 2.5}, "A number of neighbours is a whole number, not 2.5"),
+        ({"folds": 1.5}, "A number of folds is a whole number, not 1.5"),
+        ({"split": "a"}, "A split is a whole number, not 'a'"),
+        ({"training": {"epochs": 3}}, "training is a prosect.corpus.Training.* not dict"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -297,7 +325,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any], message: str) -> Non
 
 
 def test_too_few_instances_are_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="6 instances of lemmas with several senses"):
-        corpus.wsd(random_lens("bert"), SENTENCES[:6], **QUICK)
+    with pytest.raises(prosect.ProsectError, match="6 different instances of lemmas"):
+        corpus.wsd(random_lens("bert"), SENTENCES[:6] * 3, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a SenseSentence"):
         corpus.wsd(random_lens("bert"), ["a text"], **QUICK)  # type: ignore[list-item]

@@ -48,11 +48,11 @@ class BySubset(Result):
     def plot(self, model: str | None = None) -> BqplotFigure:
         """The scores by subset of one model, the first by default (bqplot)."""
         name = self._named(model)
-        return by_subset(self._points(name), self._levels, self._axis, name)
+        return by_subset(self._points(name), self._levels, self._axis, self._title(name))
 
     def figure(self) -> Figure:
         """The scores by subset, a panel a model, with bars for their spread (matplotlib)."""
-        panels = {model: self._points(model) for model in self.subsets}
+        panels = {self._title(model): self._points(model) for model in self.subsets}
         return by_subset_for_papers(panels, self._levels, self._axis)
 
     def plot_agreement(self, model: str | None = None) -> BqplotFigure:
@@ -62,6 +62,9 @@ class BySubset(Result):
     def figure_agreement(self, model: str | None = None) -> Figure:
         """The agreement between subsets as a heat map (matplotlib)."""
         return matrix_for_papers(self.agreement(model), self._sides(model))
+
+    def _title(self, model: str) -> str:
+        return model
 
     @abstractmethod
     def _points(self, model: str) -> list[Points]: ...

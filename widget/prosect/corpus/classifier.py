@@ -8,8 +8,9 @@ others, so that one trained alone is the same as one trained with others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from prosect.arguments import check_flag, whole_number
 from prosect.errors import ProsectError
 
 Shape = Literal["mlp", "linear"]
@@ -30,7 +32,7 @@ BLOCK = 2**28
 
 @dataclass(frozen=True)
 class Training:
-    """How heads are trained.
+    """How heads are trained; what is None, as everything is by default, is as the experiment does.
 
     Attributes
     ----------
@@ -61,6 +63,53 @@ class Training:
         If a value is out of range.
     """
 
+    shape: Shape | None = None
+    best: Best | None = None
+    epochs: int | None = None
+    patience: int | None = None
+    rate: float | None = None
+    decay: float | None = None
+    dropout: float | None = None
+    batch: int | None = None
+    standardise: bool | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is not None and self.shape not in get_args(Shape):
+            raise ProsectError(f"There is no head {self.shape!r}: choose 'mlp' or 'linear'.")
+        if self.best is not None and self.best not in get_args(Best):
+            raise ProsectError(
+                f"The best epoch cannot be told by {self.best!r}: "
+                "choose 'accuracy', 'macro_f1' or 'loss'."
+            )
+        for name, what in _WHOLE.items():
+            value = getattr(self, name)
+            if value is not None and whole_number(value, what) < 1:
+                raise ProsectError(f"{name} must be at least 1, not {value}.")
+        for name, (bounds, holds) in _REAL.items():
+            value = getattr(self, name)
+            if value is not None and not (_is_real(value) and holds(value)):
+                raise ProsectError(f"{name} is {bounds}, not {value!r}.")
+        if self.standardise is not None:
+            check_flag(self.standardise, "standardise")
+
+
+_WHOLE = {"epochs": "number of epochs", "patience": "patience", "batch": "batch size"}
+_REAL: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "rate": ("a number above 0", lambda rate: rate > 0),
+    "decay": ("a number of 0 or more", lambda decay: decay >= 0),
+    "dropout": ("a share from 0 to below 1", lambda dropout: 0 <= dropout < 1),
+}
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True)
+class Settled(Training):
+    """Training of which everything is settled; by default as in the paper for senses."""
+
     shape: Shape = "mlp"
     best: Best = "accuracy"
     epochs: int = 50
@@ -72,22 +121,24 @@ class Training:
     standardise: bool = False
     device: str = "cpu"
 
-    def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise ProsectError(f"There is no head {self.shape!r}: choose 'mlp' or 'linear'.")
-        if self.best not in get_args(Best):
+    @classmethod
+    def of(cls, wanted: Training | None, own: Settled | None = None) -> Settled:
+        """What is wanted, and of what is left open an experiment's own.
+
+        Raises
+        ------
+        ProsectError
+            If what is wanted is no :class:`Training`.
+        """
+        own = own or cls()
+        if wanted is None:
+            return own
+        if not isinstance(wanted, Training):
             raise ProsectError(
-                f"The best epoch cannot be told by {self.best!r}: "
-                "choose 'accuracy', 'macro_f1' or 'loss'."
+                "training is a prosect.corpus.Training, such as Training(epochs=5), "
+                f"not {type(wanted).__name__}."
             )
-        for name in ("epochs", "patience", "batch"):
-            if getattr(self, name) < 1:
-                raise ProsectError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if not self.rate > 0 or not self.decay >= 0 or not 0 <= self.dropout < 1:
-            raise ProsectError(
-                f"A rate above 0, a decay of 0 or more and a dropout from 0 to below 1 train a head, "
-                f"not {self.rate}, {self.decay} and {self.dropout}."
-            )
+        return replace(own, **{k: v for k, v in asdict(wanted).items() if v is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +298,7 @@ def train(
     seed
         Of initial weights, order and dropout; they do not depend on the device.
     how
-        The settings; those of :class:`Training` by default.
+        The settings; what is left open is as in :class:`Settled`.
 
     Raises
     ------
@@ -255,7 +306,7 @@ def train(
         If there is nothing to learn from or to choose by, the right class of
         an example is not allowed, or the loss is no number.
     """
-    how = how or Training()
+    how = Settled.of(how)
     if not len(examples) or not len(valid):
         raise ProsectError(
             f"{len(examples)} training and {len(valid)} validation examples: "
@@ -296,7 +347,7 @@ def predictions(
 
 
 def _train(
-    examples: Examples, valid: Examples, mix: Tensor, classes: int, seed: int, how: Training
+    examples: Examples, valid: Examples, mix: Tensor, classes: int, seed: int, how: Settled
 ) -> Heads:
     terms = examples.terms
     generator = torch.Generator().manual_seed(seed)
@@ -385,13 +436,13 @@ def _cross_entropy(scores: Tensor, examples: Examples) -> Float[Tensor, "model e
     return scores.logsumexp(-1) - right
 
 
-def _optimizer(heads: Heads, how: Training) -> torch.optim.AdamW:
+def _optimizer(heads: Heads, how: Settled) -> torch.optim.AdamW:
     heads.weights = [weight.requires_grad_() for weight in heads.weights]
     return torch.optim.AdamW(heads.weights, lr=how.rate, weight_decay=how.decay, fused=True)
 
 
 def _without_the_rest(
-    heads: Heads, optimizer: torch.optim.AdamW, going: Bool[Tensor, "model"], how: Training
+    heads: Heads, optimizer: torch.optim.AdamW, going: Bool[Tensor, "model"], how: Settled
 ) -> tuple[Heads, torch.optim.AdamW]:
     """The models that still train, with the state of their training."""
     going = going.to(heads.mix.device)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
+from prosect.arguments import check_flag, check_known
 from prosect.corpus.moments import Arrays, Clustered
 from prosect.corpus.opening import Models, models_of, one_model
 from prosect.corpus.result import About, Result
@@ -93,8 +94,7 @@ class CorrelationResult(Result):
         return by_layer_for_papers(panels, _AXIS[what])
 
     def _lines(self, pair: str, what: Figured) -> list[Line]:
-        if what not in get_args(Figured):
-            raise ProsectError(f"There is no figure of {what!r}: choose 'correlation' or 'change'.")
+        check_known(what, get_args(Figured), "figure of")
         values, errors = getattr(self, what)[pair], getattr(self, f"{what}_error")[pair]
         return [Line(term, values[t], 2 * errors[t]) for t, term in enumerate(self.terms)]
 
@@ -145,6 +145,7 @@ def correlation(
     ReconstructionError
         If the terms of a text do not add up to what a model computed.
     """
+    check_flag(special, "special")
     named = models_of(models)
     if len(named) < 2:
         raise ProsectError("correlation compares models: give at least two, by name.")

@@ -11,6 +11,7 @@ import torch
 from typing_extensions import Unpack
 
 from prosect.anatomy.stream import Fed, Wrote
+from prosect.arguments import check_flag, check_share, whole_number
 from prosect.corpus import paper
 from prosect.corpus.moments import Arrays, Cross, Moments, largest, once
 from prosect.corpus.opening import Models, models_of
@@ -199,10 +200,11 @@ def linear_ff(
     ProsectError
         If a setting is out of range, there is no text, or none fits a model.
     """
-    if not 0 <= held_out < 1:
-        raise ProsectError(f"held_out is a share of the texts, from 0 to below 1, not {held_out}.")
-    if isinstance(worst, bool) or not isinstance(worst, int) or worst < 0:
-        raise ProsectError(f"worst counts failures and must be at least 0, not {worst!r}.")
+    check_flag(special, "special")
+    check_share(held_out, "held_out", below_one=True)
+    seed, worst = whole_number(seed, "seed"), whole_number(worst, "number of failures")
+    if worst < 0:
+        raise ProsectError(f"worst counts failures and must be at least 0, not {worst}.")
     items = numbered(read(texts, column))
     first = Products(special, float(held_out), seed)
     outcomes: dict[str, Outcome] = {}
@@ -218,7 +220,7 @@ def linear_ff(
             outcome = replace(outcome, seconds=outcome.seconds + again.seconds)
         outcomes[name] = outcome
     counts = {name: _tokens(outcome.arrays) for name, outcome in outcomes.items()}
-    settings = {"special": special, "held_out": held_out, "worst": worst}
+    settings = {"special": special, "held_out": float(held_out), "worst": worst}
     return LinearFFResult(
         About.of(outcomes, max(counts.values(), key=lambda c: c["tokens"]), settings, (seed,)),
         in_sample={name: both.in_sample.explained for name, both in scores.items()},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from prosect.arguments import whole_number
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 from prosect.tokens import Token, ordinary_ids
@@ -42,6 +44,11 @@ class Masking:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("share", "masked", "random"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or isinstance(value, bool):
+                raise ProsectError(f"{name} must be a number, not {value!r}.")
+        whole_number(self.seed, "seed")
         if not 0 < self.share <= 1:
             raise ProsectError(f"share must be above 0 and at most 1, not {self.share}.")
         if not (self.masked >= 0 and self.random >= 0 and self.masked + self.random <= 1 + 1e-9):
@@ -129,6 +136,7 @@ class Chooser:
 
 
 def content(text: str) -> int:
-    """A number of 64 bits for a text: the same in every process."""
-    digest = hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    """A number of 64 bits for a text, whatever its white space: the same in every process."""
+    words = " ".join(text.split())
+    digest = hashlib.blake2b(words.encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -19,9 +19,10 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
+from prosect.arguments import whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
-from prosect.corpus.classifier import Examples, Training, predictions
+from prosect.corpus.classifier import Examples, Settled, Training, predictions
 from prosect.corpus.masking import Chooser, Masking, content
 from prosect.corpus.moments import Arrays
 from prosect.corpus.opening import Models, models_of
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 Head = Literal["default", "learned"]
 HEADS: tuple[Head, ...] = get_args(Head)
+OWN = Settled(shape="linear", epochs=20, batch=64)
+"""How heads are learned."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +60,8 @@ class MlmResult(BySubset):
         [subset], of the model's own head on all targets, and the standard error, with texts as the
         independent draws.
     default_test, default_test_error
-        The same on the targets of the test texts, on which learned heads are judged.
+        The same on the targets of the test texts, on which learned heads are judged; figures and
+        the paper's numbers stand beside these where there are learned heads.
     learned
         [seed, subset], of the learned heads on the test texts.
     learned_error
@@ -65,10 +69,11 @@ class MlmResult(BySubset):
     most_frequent
         Of the most frequent target of the training texts, on the test texts; where no head is
         learned, of the most frequent of all on all.
-    default_agreement, learned_agreement
+    default_agreement, default_test_agreement, learned_agreement
         [subset, subset], the share of targets for which two subsets predict the same token, right
         or wrong; of learned heads, the mean over pairs of seeds
-        (:func:`~prosect.corpus.scores.agreement`).
+        (:func:`~prosect.corpus.scores.agreement`). The first is on all targets, the others are on
+        those of the test texts.
     """
 
     objective: dict[str, str]
@@ -80,6 +85,7 @@ class MlmResult(BySubset):
     learned_error: dict[str, np.ndarray]
     most_frequent: dict[str, float]
     default_agreement: dict[str, np.ndarray]
+    default_test_agreement: dict[str, np.ndarray]
     learned_agreement: dict[str, np.ndarray]
 
     _axis: ClassVar[str] = "accuracy"
@@ -108,10 +114,11 @@ class MlmResult(BySubset):
     def agreement(self, model: str | None = None) -> pd.DataFrame:
         """Of one model: its own head in the upper triangle, learned heads in the lower.
 
-        Where there is only one of the two, in both.
+        Both on the targets of the test texts. Where there is only one of the two, it is in both
+        triangles; the model's own head alone is judged on all targets.
         """
         name = self._named(model)
-        own, learned = self.default_agreement.get(name), self.learned_agreement.get(name)
+        own, learned = self._own("agreement").get(name), self.learned_agreement.get(name)
         upper, lower = own if own is not None else learned, learned if learned is not None else own
         assert upper is not None
         assert lower is not None
@@ -120,10 +127,16 @@ class MlmResult(BySubset):
     def compare(self) -> pd.DataFrame:
         """Accuracies by head beside the paper's (bert-base-uncased), as a reader's slides give them.
 
-        They have those of f alone, and say that it beats h alone and loses by leaving out c.
+        They have those of f alone, and say that it beats h alone and loses by leaving out c. Where
+        there are learned heads, those of the model's own head are on the test targets too.
+
+        Raises
+        ------
+        ProsectError
+            If f alone is not among the subsets.
         """
         labels, runs, reported = {}, {}, {}
-        own = {model: accuracy[None] for model, accuracy in self.default.items()}
+        own = {model: accuracy[None] for model, accuracy in self._own().items()}
         for head, found in (("default", own), ("learned", self.learned)):
             for model, accuracy in found.items():
                 name = f"{model}, {head} head"
@@ -131,11 +144,26 @@ class MlmResult(BySubset):
                 reported[f"{paper.MODEL} (paper), {head} head"] = paper.MLM[head]
         return beside_the_paper(labels, runs, reported)
 
+    def _own(self, what: Literal["error", "agreement"] | None = None) -> dict[str, np.ndarray]:
+        """Of the model's own head, on the targets on which learned heads are judged if there are."""
+        of = "default_test" if self.learned else "default"
+        return getattr(self, of if what is None else f"{of}_{what}")
+
+    def _judged_on(self, model: str) -> str:
+        """How many targets the figures are of."""
+        kind = "test targets" if model in self.learned else "targets"
+        of = f" of {model}" if len(self.subsets) > 1 else ""
+        return f"{self.about.tokens[kind + of]:,} {kind}"
+
+    def _title(self, model: str) -> str:
+        return f"{model}, {self._judged_on(model)}"
+
     def _points(self, model: str) -> list[Points]:
         labels, points = self.subsets[model], []
         if model in self.default:
             name = "the model's own head (± standard error)"
-            points.append(Points(name, labels, self.default[model], self.default_error[model]))
+            own, error = self._own()[model], self._own("error")[model]
+            points.append(Points(name, labels, own, error))
         if model in self.learned:
             runs = self.learned[model]
             name = "learned heads (± spread over seeds)"
@@ -153,8 +181,10 @@ class MlmResult(BySubset):
     def _sides(self, model: str | None) -> str:
         name = self._named(model)
         if name in self.default and name in self.learned:
-            return f"{name}: agreement, own head above, learned heads below the diagonal"
-        return f"{name}: agreement, {'own head' if name in self.default else 'learned heads'}"
+            sides = "own head above, learned heads below the diagonal"
+        else:
+            sides = "own head" if name in self.default else "learned heads"
+        return f"{name}: agreement on {self._judged_on(name)}, {sides}"
 
 
 def mlm(
@@ -200,12 +230,13 @@ def mlm(
     split
         The seed of the split.
     training
-        How heads are learned; one linear layer, at most 20 epochs, by default.
+        How heads are learned, where not as one linear layer in at most 20 epochs with batches of 64.
     column
         The column of a dataset that has the texts.
     **options
         How to run it: see :class:`~prosect.corpus.runner.Options`. A checkpoint keeps what the
-        model made of the texts, so that other heads can be learned from it without another pass.
+        model made of the texts, so that heads can be learned from it with other seeds, another
+        split or training without another pass; with ``heads=["learned"]``, of other subsets too.
 
     Raises
     ------
@@ -219,9 +250,16 @@ def mlm(
     """
     wanted, chosen = _heads(heads), chosen_subsets(subsets, TERMS)
     labels = tuple(label_of(subset, TERMS) for subset in chosen)
-    numbers, how = numbered(seeds), training or Training(shape="linear", epochs=20, batch=64)
-    masking, listed = masking or Masking(), read(texts, column)
-    task = Extract(masking, wanted, labels)
+    numbers, how = numbered(seeds), Settled.of(training, OWN)
+    split, masking = whole_number(split, "split"), Masking() if masking is None else masking
+    if not isinstance(masking, Masking):
+        raise ProsectError(
+            "masking is a prosect.corpus.Masking, such as Masking(share=0.2), "
+            f"not {type(masking).__name__}."
+        )
+    listed = read(texts, column)
+    # what is learned from is the same for all subsets, and so are the shards of a checkpoint
+    task = Extract(masking, wanted, labels if "default" in wanted else ())
     outcomes = {
         name: run(task, model, listed, **options) for name, model in models_of(lens).items()
     }
@@ -252,9 +290,15 @@ def mlm(
         counts[f"test targets{of}"] = len(test)
         counts[f"test targets of no class{of}"] = int((~np.isin(test.ids, train.ids)).sum())
         counts[f"classes{of}"] = len(np.unique(train.ids))
-    asked = {"heads": list(wanted), "masking": asdict(masking), "split": split}
+    asked = {
+        "heads": list(wanted),
+        "subsets": None if subsets is None else list(subsets),
+        "masking": asdict(masking),
+        "split": split,
+        "training": asdict(how),
+    }
     used = numbers if "learned" in wanted else ()
-    about = About.of(outcomes, counts, {**asked, "training": asdict(how)}, used)
+    about = About.of(outcomes, counts, asked, used)
     return MlmResult(
         replace(about, seconds=about.seconds + time.perf_counter() - started),
         {name: list(labels) for name in found},
@@ -269,6 +313,7 @@ def mlm(
         learned_error={name: scores.error for name, scores in learned.items()},
         most_frequent=frequent,
         default_agreement={name: scores.agreement for name, scores in default.items()},
+        default_test_agreement={name: scores.agreement for name, scores in tested.items()},
         learned_agreement={name: scores.agreement for name, scores in learned.items()},
     )
 
@@ -369,7 +414,7 @@ def learn(
     test: Targets,
     mix: Float[Tensor, "subset term"],
     seeds: Sequence[int],
-    how: Training,
+    how: Settled,
     progress: bool,
 ) -> Int[np.ndarray, "seed subset target"]:
     """The tokens that heads predict for the test targets, after learning from the training ones.

@@ -13,16 +13,17 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
+from prosect.arguments import whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
-from prosect.corpus.classifier import Examples, Training, predictions
+from prosect.corpus.classifier import Examples, Settled, Training, predictions
 from prosect.corpus.opening import Models
 from prosect.corpus.readers import TaggedSentence, bio, spans_of, text_of
 from prosect.corpus.result import About
 from prosect.corpus.runner import Options
 from prosect.corpus.scores import agreement, macro_f1, numbered
 from prosect.corpus.subsets import chosen_subsets, indicator, label_of
-from prosect.corpus.words import Place, Wanted, Words, listed, words_of
+from prosect.corpus.words import Place, Wanted, Words, alike, listed, wording, words_of
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
 from prosect.optional import needs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEAST = 10
-"""How many sentences there must be at least."""
+"""How many different sentences there must be at least."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,8 +172,8 @@ def ner(
     A word's vector is the sum over its tokens; a classifier tells its tag from that alone
     (:class:`~prosect.corpus.classifier.Training`; the best epoch is by macro-F1 unless it says
     otherwise). Sentences are split 80/10/10 into training, validation and test, or 90/10 into
-    training and validation where test sentences are given. A word that no token of a model covers
-    is left out of training, and O in the test.
+    training and validation where test sentences are given; copies of a sentence are in the same
+    part. A word that no token of a model covers is left out of training, and O in the test.
 
     Parameters
     ----------
@@ -182,7 +183,8 @@ def ner(
     sentences
         As :mod:`prosect.corpus.readers` reads them.
     test
-        The same, to be judged on.
+        The same, to be judged on. They are used as they are: ``about.tokens`` counts those that are
+        also in training or validation, with the same words.
     state
         Of which hidden state the terms are; the last by default.
     subsets
@@ -192,7 +194,7 @@ def ner(
     split
         The seed of the split.
     training
-        How classifiers are trained.
+        How classifiers are trained, where not as the paper does it and by the best macro-F1.
     **options
         How to run it: see :class:`~prosect.corpus.runner.Options`.
 
@@ -201,18 +203,23 @@ def ner(
     TypeError
         If a sentence is none that a reader made.
     ProsectError
-        If an argument is out of range, there are fewer than ten sentences, no text fits a model, or
-        scikit-learn or seqeval are not installed.
+        If an argument is out of range, there are fewer than ten different sentences, no text fits
+        a model, or scikit-learn or seqeval are not installed.
     """
     for module in ("sklearn.metrics", "seqeval.metrics"):
         needs(module)
     chosen_subsets(subsets, (*TERMS, "source"))  # a wrong label is told before the work begins
-    numbers, how = numbered(seeds), training or Training(best="macro_f1")
+    state, split = whole_number(state, "state"), whole_number(split, "split")
+    numbers, how = numbered(seeds), Settled.of(training, Settled(best="macro_f1"))
     given = listed(sentences, TaggedSentence)
     apart = [] if test is None else listed(test, TaggedSentence)
-    if len(given) < LEAST:
-        raise ProsectError(f"Learning takes at least {LEAST} sentences, not {len(given)}.")
     everything = [*given, *apart]
+    copies = alike(wording(sentence) for sentence in everything)
+    different = set(copies[: len(given)].tolist())
+    if len(different) < LEAST:
+        raise ProsectError(
+            f"Learning takes at least {LEAST} different sentences, not {len(different)}."
+        )
     tags = [bio(sentence.tags) for sentence in everything]
     items = [
         Wanted(number, text_of(s), tuple(range(len(s.words))), spans_of(s))
@@ -220,7 +227,12 @@ def ner(
     ]
     words = words_of(lens, items, state, **options)
     started = time.perf_counter()
-    tagged = Tagged.of(everything, tags, words, _split(len(given), len(apart), split))
+    tagged = Tagged.of(everything, tags, words, _split(copies[: len(given)], len(apart), split))
+    if not tagged.read.any():
+        raise ProsectError(
+            "There are no test examples: no word of a test sentence was read by every model; a "
+            "sentence that is too long for one is left out. Give others."
+        )
     labels, found = {}, {}
     for model, terms in words.terms.items():
         names = words.names[model]
@@ -248,7 +260,17 @@ def ner(
         "test words": len(tagged.gold),
         "words without a token": words.missing,
     }
-    asked = {"state": state, "split": split, "test": test is not None, "training": asdict(how)}
+    if apart:
+        counts["test sentences also in training"] = int(
+            np.isin(copies[len(given) :], list(different)).sum()
+        )
+    asked = {
+        "state": state,
+        "subsets": None if subsets is None else list(subsets),
+        "split": split,
+        "test": test is not None,
+        "training": asdict(how),
+    }
     about = About.of(words.outcomes, counts, asked, numbers)
 
     def by_tag(row: np.ndarray) -> np.ndarray:
@@ -283,14 +305,23 @@ def _each(found: np.ndarray, score: Callable[[np.ndarray], Any]) -> np.ndarray:
     return np.array([[score(row) for row in seed] for seed in found])
 
 
-def _split(given: int, apart: int, seed: int) -> tuple[set[int], set[int], set[int]]:
-    """The numbers of the sentences for training, validation and test."""
+def _split(
+    copies: Int[np.ndarray, "sentence"], apart: int, seed: int
+) -> tuple[set[int], set[int], set[int]]:
+    """The numbers of the sentences for training, validation and test.
+
+    Sentences of one number in ``copies`` are in one part; ``apart`` more are the test.
+    """
     generator = torch.Generator().manual_seed(seed)
-    order: list[int] = torch.randperm(given, generator=generator).tolist()
-    tenth = max(1, round(given / 10))
-    test = set(range(given, given + apart)) or set(order[:tenth])
+    order = torch.randperm(len(np.unique(copies)), generator=generator).numpy()
+    tenth = max(1, round(len(order) / 10))
+
+    def those(chosen: np.ndarray) -> set[int]:
+        return set(np.flatnonzero(np.isin(copies, chosen)).tolist())
+
+    test = set(range(len(copies), len(copies) + apart)) or those(order[:tenth])
     left = order if apart else order[tenth:]
-    return set(left[tenth:]), set(left[:tenth]), test
+    return those(left[tenth:]), those(left[:tenth]), test
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
+from prosect.arguments import whole_number
 from prosect.errors import ProsectError
 
 _TAG = re.compile(r"O|[BIESLUM](-.+)?")
@@ -120,7 +121,7 @@ def sense_table(
     token: str = "token",
     lemma: str = "lemma",
     sense: str = "lexical_key",
-    sentence: Sequence[str] = ("doc", "sent"),
+    sentence: str | Sequence[str] = ("doc", "sent"),
     separator: str = "\t",
     missing: str = "_",
 ) -> list[SenseSentence]:
@@ -137,7 +138,7 @@ def sense_table(
     token, lemma, sense
         The names of the columns, wherever they are.
     sentence
-        The columns that together change where a sentence ends; an empty line ends one too.
+        The column, or columns, that change where a sentence ends; an empty line ends one too.
     separator
         What is between two fields.
     missing
@@ -149,6 +150,9 @@ def sense_table(
         If the file has no such column, a row has another number of fields than the header, a token
         is empty or a sense has no lemma; the message names the line.
     """
+    if not isinstance(separator, str) or not separator:
+        raise ProsectError(f"separator is what is between two fields, not {separator!r}.")
+    sentence = (sentence,) if isinstance(sentence, str) else sentence
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
@@ -265,7 +269,7 @@ def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence
 
     Columns are separated by tabs where the file's first row has one, else by white space. A line
     that starts with # and is no row (another number of columns, or no tag) is a comment; comments
-    and -DOCSTART- lines are left out.
+    and -DOCSTART- lines are left out. All other rows have as many columns as the first.
 
     Tags may be BIO (IOB2), IOB1, IOBES or BILOU: they are returned as BIO.
 
@@ -279,8 +283,10 @@ def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence
     Raises
     ------
     ProsectError
-        If a line has no such columns or its tag is none of these; the message names the line.
+        If a line has no such columns, or more or fewer than those before, or its tag is none of
+        these; the message names the line.
     """
+    token, tag = whole_number(token, "column"), whole_number(tag, "column")
     found: list[TaggedSentence] = []
     words: list[str] = []
     tags: list[str] = []
@@ -297,9 +303,13 @@ def conll(path: Source, *, token: int = 0, tag: int = -1) -> list[TaggedSentence
         fields = line.split(separator)
         if line.startswith("#") and not _is_row(fields, columns, tag):
             continue
-        columns = len(fields)
         if fields[0] == "-DOCSTART-":
             continue
+        columns = columns or len(fields)
+        if len(fields) != columns:
+            raise ProsectError(
+                f"{path}, line {number}: {len(fields)} columns, but the rows before have {columns}."
+            )
         if not all(-columns <= i < columns for i in (token, tag)) or columns < 2:
             raise ProsectError(
                 f"{path}, line {number}: {columns} columns, so no token in {token} and tag in {tag}."
@@ -344,7 +354,7 @@ def bio(tags: Sequence[str]) -> tuple[str, ...]:
 def _lines(path: Source) -> Iterator[tuple[int, str]]:
     """The numbered lines of a file; only line feeds separate them."""
     try:
-        with Path(path).open("rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             for number, raw in enumerate(file, 1):
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8")

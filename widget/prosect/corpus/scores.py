@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from prosect.arguments import listed, whole_number
 from prosect.corpus.moments import Clustered
 from prosect.errors import ProsectError
 
@@ -62,11 +63,14 @@ def numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
     Raises
     ------
     ProsectError
-        If there is none, or one is there twice.
+        If there is none, one is there twice, or one is no whole number.
     """
-    listed = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
-    if not listed or len(set(listed)) < len(listed):
+    if isinstance(seeds, Iterable):
+        found = listed(seeds, "seed")
+    else:
+        found = list(range(whole_number(seeds, "number of seeds")))
+    if not found or len(set(found)) < len(found):
         raise ProsectError(
             f"seeds are how many, or different numbers, at least one, not {seeds!r}."
         )
-    return listed
+    return tuple(found)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import Term
 from prosect.corpus.moments import Arrays
 from prosect.corpus.opening import Models, models_of
-from prosect.corpus.readers import Sentence
+from prosect.corpus.readers import Sentence, text_of
 from prosect.corpus.runner import Options, Outcome, concatenate, run
 from prosect.errors import ProsectError
 from prosect.lens import Lens
@@ -161,6 +162,17 @@ def words_of(
         sentences=sorted(read),
         missing=sum(n in read for n, _ in wanted) - len(common),
     )
+
+
+def wording(sentence: Sentence) -> str:
+    """What copies of a sentence have in common: the text, whatever its white space."""
+    return " ".join(text_of(sentence).split())
+
+
+def alike(keys: Iterable[Hashable]) -> Int[np.ndarray, "key"]:
+    """The number of each among the different ones, in the order in which they first come."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
 
 
 def listed(sentences: Iterable[Kind], kind: type[Kind]) -> list[Kind]:

@@ -14,9 +14,10 @@ from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
+from prosect.arguments import check_count, check_known, whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
-from prosect.corpus.classifier import Examples, Training, predictions
+from prosect.corpus.classifier import Examples, Settled, Training, predictions
 from prosect.corpus.neighbours import NONE, Metric, nearest
 from prosect.corpus.opening import Models
 from prosect.corpus.readers import SenseSentence, spans_of, text_of
@@ -24,7 +25,7 @@ from prosect.corpus.result import About
 from prosect.corpus.runner import Options
 from prosect.corpus.scores import agreement, micro_f1, numbered, standard_error
 from prosect.corpus.subsets import chosen_subsets, indicator, label_of
-from prosect.corpus.words import Place, Wanted, listed, words_of
+from prosect.corpus.words import Place, Wanted, alike, listed, wording, words_of
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
 from prosect.optional import needs
@@ -128,7 +129,7 @@ class WsdResult(BySubset):
         return [Level("most frequent sense", self.most_frequent, self.most_frequent_error)]
 
     def _sides(self, model: str | None) -> str:
-        return "agreement: neighbours above, classifiers below"
+        return f"{self._named(model)}: agreement, neighbours above, classifiers below"
 
 
 def wsd(
@@ -149,8 +150,11 @@ def wsd(
 
     An instance is a word with a sense whose lemma has several senses in the sentences given; its
     vector is the sum over its tokens. Instances are split 80/10/10 into training, validation and
-    test. Two methods choose among the senses of the lemma: the k nearest neighbours among the
-    training instances of the lemma, and a classifier whose first layer all lemmas share
+    test: as in the paper one by one, so that those of one sentence may be in different parts; but
+    an instance and its copies, the same word of a sentence with the same words, are in one.
+
+    Two methods choose among the senses of the lemma: the k nearest neighbours among the training
+    instances of the lemma, and a classifier whose first layer all lemmas share
     (:class:`~prosect.corpus.classifier.Training`). The baseline is the most frequent sense in
     training.
 
@@ -178,7 +182,7 @@ def wsd(
         How many of the ten possible test sets, each a tenth of the instances, are used; the
         accuracies are over all of them. 10 tests on every instance once.
     training
-        How classifiers are trained.
+        How classifiers are trained, where not as the paper does it.
     **options
         How to run it: see :class:`~prosect.corpus.runner.Options`.
 
@@ -187,24 +191,25 @@ def wsd(
     TypeError
         If a sentence is none that a reader made.
     ProsectError
-        If an argument is out of range, there are fewer than ten instances, or no text fits a model.
+        If an argument is out of range, there are fewer than ten different instances, or no text
+        fits a model.
     """
-    if metric not in get_args(Metric):
-        raise ProsectError(f"There is no metric {metric!r}: choose 'cosine' or 'l2'.")
-    if k < 1:
-        raise ProsectError(f"k counts neighbours and must be at least 1, not {k}.")
+    check_known(metric, get_args(Metric), "metric")
+    k, folds = whole_number(k, "number of neighbours"), whole_number(folds, "number of folds")
+    state, split = whole_number(state, "state"), whole_number(split, "split")
+    check_count(k, "k counts neighbours")
     if not 1 <= folds <= FOLDS:
         raise ProsectError(f"folds are from 1 to {FOLDS} of the test sets, not {folds}.")
     chosen_subsets(subsets, (*TERMS, "source"))  # a wrong label is told before the work begins
-    numbers, how = numbered(seeds), training or Training()
+    numbers, how = numbered(seeds), Settled.of(training)
     given = listed(sentences, SenseSentence)
     senses = senses_of(given)
     words = words_of(lens, _wanted(given, senses), state, **options)
     started = time.perf_counter()
     instances = Instances.of(given, words.places, senses)
-    if len(instances.labels) < FOLDS:
+    if (different := len(np.unique(instances.copies))) < FOLDS:
         raise ProsectError(
-            f"{len(instances.labels)} instances of lemmas with several senses: "
+            f"{different} different instances of lemmas with several senses: "
             f"give more sentences, for at least {FOLDS} of them."
         )
     parts = instances.folds(split, folds)
@@ -234,8 +239,16 @@ def wsd(
         "senses": len(instances.senses),
         "words without a token": words.missing,
     }
-    asked = {"state": state, "k": k, "metric": metric, "split": split, "folds": folds}
-    about = About.of(words.outcomes, counts, {**asked, "training": asdict(how)}, numbers)
+    asked = {
+        "state": state,
+        "subsets": None if subsets is None else list(subsets),
+        "k": k,
+        "metric": metric,
+        "split": split,
+        "folds": folds,
+        "training": asdict(how),
+    }
+    about = About.of(words.outcomes, counts, asked, numbers)
     right = {model: found == gold for model, found in learned.items()}
     near = {model: found == gold for model, found in close.items()}
     return WsdResult(
@@ -309,12 +322,15 @@ class Instances:
         [instance, choice], the numbers of its lemma's senses in alphabetical order, padded with −1.
     senses
         All of them.
+    copies
+        [instance], a number that the same word has in all sentences with the same words.
     """
 
     lemmas: list[str]
     labels: Int[np.ndarray, "instance"]
     allowed: Int[np.ndarray, "instance choice"]
     senses: list[Sense]
+    copies: Int[np.ndarray, "instance"]
 
     @classmethod
     def of(
@@ -334,13 +350,22 @@ class Instances:
             (lemma, str(sentences[s].senses[w]))
             for lemma, (s, w) in zip(lemmas, places, strict=True)
         ]
-        return cls(lemmas, np.array([number[sense] for sense in named], int), allowed, senses)
+        copies = alike((wording(sentences[s]), w) for s, w in places)
+        labels = np.array([number[sense] for sense in named], int)
+        return cls(lemmas, labels, allowed, senses, copies)
 
     def folds(self, seed: int, count: int) -> list[Fold]:
-        """So many splits into training, validation and test; no two test sets share an instance."""
+        """So many splits into training, validation and test; no two test sets share an instance.
+
+        Nor do training, validation and test share copies of one.
+        """
         generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(self.labels), generator=generator).numpy()
-        tenths = np.array_split(order, FOLDS)
+        by_copies = np.argsort(self.copies, kind="stable")
+        groups = np.split(by_copies, np.cumsum(np.bincount(self.copies))[:-1])
+        order = torch.randperm(len(groups), generator=generator).tolist()
+        tenths = [
+            np.concatenate([groups[i] for i in part]) for part in np.array_split(order, FOLDS)
+        ]
         turned = [tenths[fold:] + tenths[:fold] for fold in range(count)]
         return [(np.concatenate(rest), valid, test) for test, valid, *rest in turned]
 
