@@ -143,7 +143,7 @@ def correlation(data: Path, out: Path) -> None:
 
 def wsd(data: Path, out: Path) -> None:
     (table,) = (data / "semcor").glob("*.tsv")
-    found = corpus.wsd("minilm", sense_table(table), checkpoint=out / "shards")
+    found = corpus.wsd("minilm", sense_table(table), folds=10, checkpoint=out / "shards")
     print(found.to_frame().round(3))
     keep(found, out, "wsd")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,9 @@ def test_figures_show_every_term_and_pair(tmp_path: Path) -> None:
     drawn = figure.axes[2].lines[2].get_ydata()
     assert figure.axes[0].get_ylim()[0] < 0  # ρ of models that have little in common
     near = {pair: 0.9 + 0.1 * abs(rho) for pair, rho in found.correlation.items()}
-    bottom = replace(found, correlation=near).figure().axes[0].get_ylim()[0]
+    sure = {pair: error / 100 for pair, error in found.correlation_error.items()}
+    high = replace(found, correlation=near, correlation_error=sure).figure()
+    bottom = high.axes[0].get_ylim()[0]
     assert 0.7 < bottom < 0.9
     assert found.figure("change").axes[0].get_ylim()[0] < 0
     np.testing.assert_array_equal(drawn, found.correlation["b → c"][1])

@@ -114,3 +114,23 @@ def test_figures_show_every_term_and_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(plot.marks[0].y, found.mean["small"][1, 0])
     with pytest.raises(prosect.ProsectError, match="no measure 'size': choose one of"):
         found.figure("size")  # type: ignore[arg-type]
+
+
+def test_counts_are_of_each_model_where_they_differ() -> None:
+    models = {"small": random_lens("bert"), "other": random_lens("gpt2")}
+    tokens = corpus.importance(models, TEXTS, progress=False).about.tokens
+    counts = {f"tokens of {n}": sum(len(m.tokens(t)) for t in TEXTS) for n, m in models.items()}
+    assert tokens == counts
+
+
+def test_no_token_that_counts_is_an_error_and_no_zero() -> None:
+    with pytest.raises(prosect.ProsectError, match="No token counts in what bert reads"):
+        corpus.importance(random_lens("bert"), ["[SEP]"], special=False, progress=False)
+    with pytest.raises(prosect.ProsectError, match="special is True or False"):
+        corpus.importance(random_lens("bert"), TEXTS, special="no")  # type: ignore[arg-type]
+
+
+def test_a_model_may_have_any_name_and_a_file_any_folder(tmp_path: Path) -> None:
+    found = corpus.importance({"about": random_lens("bert")}, TEXTS, progress=False)
+    found.save(tmp_path / "new" / "importance.json")
+    assert corpus.load(tmp_path / "new" / "importance.json").to_frame().equals(found.to_frame())

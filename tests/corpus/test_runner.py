@@ -249,6 +249,67 @@ def test_the_fingerprint_changes_with_weights_and_tokenizer_and_with_nothing_els
     assert fingerprint(lens) != changed
 
 
+def test_the_fingerprint_knows_settings_that_are_no_weights() -> None:
+    from prosect.corpus.opening import fingerprint
+
+    lens = random_lens("bert")
+    mark = fingerprint(lens)
+    lens.anatomy.base.encoder.layer[0].output.LayerNorm.eps = 0.5
+    changed = fingerprint(lens)
+    assert changed != mark
+    lens.tokenizer.mask_token = "[UNK]"
+    assert fingerprint(lens) != changed
+    lens.tokenizer.mask_token = "[MASK]"  # the tokenizer is shared by tests
+
+
+def test_a_model_with_hooks_is_refused_where_its_results_would_be_kept(tmp_path: Path) -> None:
+    lens = random_lens("bert")
+    ids = lens.tokenizer("A bank.", return_tensors="pt")
+    lens.model(**ids, output_attentions=True, output_hidden_states=True)  # leaves hooks of its own
+    measured(lens, checkpoint=tmp_path)
+    handle = lens.anatomy.blocks[1].module.register_forward_hook(lambda *_: None)
+    assert measured(lens).items == len(TEXTS)
+    with ThreadPoolExecutor(1) as executor:
+        for kept in ({"checkpoint": tmp_path}, {"executor": executor}):
+            with pytest.raises(prosect.ProsectError, match="has a hook or a forward of its own"):
+                measured(lens, **kept)
+    handle.remove()
+    measured(lens, checkpoint=tmp_path)
+
+
+def test_a_forked_process_does_not_take_the_model_as_it_was(monkeypatch: Any) -> None:
+    from prosect.corpus import opening
+
+    lens = random_lens("bert")
+    opener = opening.Opener.of(lens, opening.fingerprint(lens), None, None)
+    assert opener.open() is lens
+    monkeypatch.setattr(opening.os, "getpid", lambda: -1)  # as in a process that was forked
+    monkeypatch.setattr(opening, "_opened", {})
+    assert opener.open() is not lens
+
+
+def test_a_lens_that_cannot_be_passed_on_is_one_sentence(tmp_path: Path) -> None:
+    lens = random_lens("bert")
+    lens.model.note = lambda: None  # type: ignore[assignment]
+    one_sentence = pytest.raises(prosect.ProsectError, match="cannot be passed to other processes")
+    with ThreadPoolExecutor(1) as executor, one_sentence:
+        measured(lens, executor=executor, checkpoint=tmp_path)
+    assert not list(tmp_path.glob("*.part"))
+    damaged = tmp_path / "lens.pt"
+    damaged.write_bytes(b"not a lens")
+    from prosect.corpus.opening import Opener
+
+    with pytest.raises(prosect.ProsectError, match="is damaged: delete it"):
+        Opener("another", None, str(damaged)).open()
+
+
+def test_an_executor_that_was_shut_down_is_one_sentence(lens: prosect.Lens) -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(prosect.ProsectError, match="executor takes no work"):
+        measured(lens, executor=executor)
+
+
 # --- checkpoints --------------------------------------------------------------------------------
 
 
@@ -317,6 +378,30 @@ def test_a_damaged_shard_is_measured_again(
     assert_same(measured(lens, checkpoint=tmp_path).arrays, expected)
 
 
+def test_a_shard_under_another_name_is_not_taken_for_it(
+    lens: prosect.Lens, expected: Arrays, tmp_path: Path
+) -> None:
+    measured(lens, checkpoint=tmp_path)
+    first, second, *_ = shards(tmp_path)
+    first.write_bytes(second.read_bytes())
+    np.savez(second, other=np.zeros(1))
+    assert_same(measured(lens, checkpoint=tmp_path).arrays, expected)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence(
+    lens: prosect.Lens, tmp_path: Path
+) -> None:
+    measured(lens, checkpoint=tmp_path)
+    for file in shards(tmp_path):
+        file.unlink()
+        file.mkdir()
+    with pytest.raises(prosect.ProsectError, match="Cannot keep finished shards"):
+        measured(lens, checkpoint=tmp_path)
+    for checkpoint in (3, True, ""):
+        with pytest.raises(TypeError, match="must be the path of a folder"):
+            measured(lens, checkpoint=checkpoint)
+
+
 def test_nothing_but_whole_shards_is_left_behind(lens: prosect.Lens, tmp_path: Path) -> None:
     measured(lens, checkpoint=tmp_path)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
@@ -329,8 +414,13 @@ def test_nothing_but_whole_shards_is_left_behind(lens: prosect.Lens, tmp_path: P
 def test_what_cannot_be_is_refused(lens: prosect.Lens, tmp_path: Path) -> None:
     with pytest.raises(prosect.ProsectError, match="batch counts texts and must be at least 1"):
         corpus.importance(lens, TEXTS, batch=0)
-    with pytest.raises(prosect.ProsectError, match="shard counts texts"):
+    with pytest.raises(prosect.ProsectError, match=r"whole number, not 2\.5"):
         corpus.importance(lens, TEXTS, shard=2.5)  # type: ignore[arg-type]
+    measured(lens, batch=np.int64(7))
+    with pytest.raises(TypeError, match=r"Lens or a name .*, not NoneType"):
+        corpus.importance(None, TEXTS)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="named by a string, not by 1"):
+        corpus.importance({1: lens}, TEXTS)  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"client\.get_executor\(\)\), not str"):
         corpus.importance(lens, TEXTS, executor="processes")  # type: ignore[arg-type]
     file = tmp_path / "file"

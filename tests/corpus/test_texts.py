@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import prosect
-from prosect.corpus.texts import read
+from prosect.corpus.texts import lot, read
 
 
 class Dataset:
@@ -20,7 +21,7 @@ class Dataset:
 
 def test_texts_come_from_iterables_files_and_datasets(tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
-    file.write_text("one\n\n  \ntwo\n", encoding="utf-8")
+    file.write_bytes(b"\xef\xbb\xbfone\r\n\n  \ntwo\n")  # with a byte order mark
     for source in (["one", " ", "two"], (t for t in ("one", "two")), file, Dataset()):
         assert read(source) == ["one", "two"]
 
@@ -40,3 +41,22 @@ def test_what_is_not_texts_is_refused(tmp_path: Path) -> None:
     splits.column_names = {"train": ["text"], "test": ["text"]}  # type: ignore[assignment]
     with pytest.raises(prosect.ProsectError, match="splits train, test: give one"):
         read(splits)
+
+
+def test_a_line_ends_where_the_file_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("one\u2028still one\ntwo", encoding="utf-8")
+    assert read(file) == ["one\u2028still one", "two"]
+
+
+def test_tables_are_not_taken_for_their_columns() -> None:
+    for table in ({"text": ["one"]}, pd.DataFrame({"text": ["one"]})):
+        with pytest.raises(TypeError, match=r"has columns: give the one with the texts"):
+            read(table)
+    assert read(pd.Series(["one"])) == ["one"]
+    with pytest.raises(TypeError, match="not NoneType"):
+        read(None)
+
+
+def test_copies_draw_the_same_lot_whatever_their_white_space() -> None:
+    assert lot("one two", 0) == lot(" one  two ", 0) != lot("one two", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_long_titles_are_whole_and_do_not_meet(names: tuple[str, ...], by: str) 
         points = [Points("accuracy", ["i", "h", "all"], VALUES, VALUES / 9)]
         panels = dict.fromkeys(names, (points, [Level("chance", 0.5)]))
         figure = by_subset_for_papers(panels, "accuracy")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     boxes = [axes.title.get_window_extent() for axes in figure.axes]
     assert ["".join(a.get_title().split()) for a in figure.axes] == [
         "".join(name.split()) for name in names
@@ -36,7 +38,7 @@ def test_long_titles_are_whole_and_do_not_meet(names: tuple[str, ...], by: str) 
     for box in (*boxes, label):
         assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
         assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
-    for left, right in zip(boxes, boxes[1:], strict=False):
+    for left, right in pairwise(boxes):
         assert left.x1 < right.x0
 
 

@@ -21,6 +21,9 @@ import numpy as np
 from prosect.corpus.moments import Arrays
 from prosect.errors import ProsectError
 
+_NAME = "shard"
+"""Under which a file says whose arrays it has."""
+
 
 class Checkpoint:
     """A folder with the finished shards of runs; of many runs without mixing them up.
@@ -48,15 +51,30 @@ class Checkpoint:
             raise ProsectError(f"Cannot keep finished shards in {folder}: {error}.") from error
 
     def read(self, shard: str) -> Arrays | None:
-        """The arrays of a finished shard; None where it is not there, or not whole."""
+        """The arrays of a finished shard; None where it is not there, not whole, or another's."""
         try:
             with np.load(self._file(shard), allow_pickle=False) as found:
-                return dict(found)
+                arrays = dict(found)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile):
             return None
+        return arrays if str(arrays.pop(_NAME, "")) == shard else None
 
     def write(self, shard: str, arrays: Arrays) -> None:
-        """Keep a finished shard: the file is there whole, or not at all."""
+        """Keep a finished shard: the file is there whole, or not at all.
+
+        Raises
+        ------
+        ProsectError
+            If the folder cannot be written to.
+        """
+        try:
+            self._write(shard, {**arrays, _NAME: np.array(shard)})
+        except OSError as error:
+            raise ProsectError(
+                f"Cannot keep finished shards in {self._folder}: {error}."
+            ) from error
+
+    def _write(self, shard: str, arrays: Arrays) -> None:
         with tempfile.NamedTemporaryFile(
             dir=self._folder, prefix=".", suffix=".part", delete=False
         ) as file:

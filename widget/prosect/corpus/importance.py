@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
+from prosect.arguments import check_flag
 from prosect.corpus import paper
 from prosect.corpus.moments import Arrays, Clustered, Moments
 from prosect.corpus.opening import Models, models_of
-from prosect.corpus.result import About, Result
+from prosect.corpus.result import About, Result, by_model
 from prosect.corpus.runner import Options, run
 from prosect.corpus.texts import Texts, read
 from prosect.errors import ProsectError
@@ -133,10 +134,11 @@ def importance(
     Raises
     ------
     ProsectError
-        If there is no text, or none fits a model.
+        If there is no text, none fits a model, or no token counts.
     ReconstructionError
         If the terms of a text do not add up to what the model computed.
     """
+    check_flag(special, "special")
     listed = read(texts, column)
     task = Shares(special)
     outcomes = {
@@ -145,9 +147,14 @@ def importance(
     tokens = {name: Moments.unpacked(o.arrays, "tokens") for name, o in outcomes.items()}
     clusters = {name: Clustered.unpacked(o.arrays, "texts") for name, o in outcomes.items()}
     names = {name: _names(o.arrays) for name, o in outcomes.items()}
-    counts = {"tokens": int(max(moments.count for moments in tokens.values()))}
+    counts = {name: int(moments.count) for name, moments in tokens.items()}
+    for name, count in counts.items():
+        if count == 0:
+            raise ProsectError(
+                f"No token counts in what {name} reads: set special=True, or give words."
+            )
     return ImportanceResult(
-        About.of(outcomes, counts, {"special": special}),
+        About.of(outcomes, by_model("tokens", counts), {"special": special}),
         terms=names,
         mean={name: moments.mean for name, moments in tokens.items()},
         spread={name: moments.spread for name, moments in tokens.items()},

@@ -128,8 +128,9 @@ class Clustered:
 
     @property
     def mean(self) -> np.ndarray:
-        """[...], over tokens."""
-        return self.total / self.count
+        """[...], over tokens; NaN of none."""
+        with np.errstate(invalid="ignore"):
+            return self.total / self.count
 
     @property
     def error(self) -> np.ndarray:

@@ -68,7 +68,7 @@ class NerResult(BySubset):
     words: list[float]
     agreements: dict[str, np.ndarray]
 
-    _axis: ClassVar[str] = "token macro-F1, span F1"
+    _axis: ClassVar[str] = "F1"
 
     @property
     def macro(self) -> dict[str, Float[np.ndarray, "seed subset"]]:

@@ -127,11 +127,13 @@ class Result(ABC):
         raise ProsectError(f"The paper reports no figures to hold {type(self).__name__} against.")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one JSON file, which :func:`load` reads."""
+        """Write it as one JSON file, which :func:`load` reads; its folder is made if need be."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         content = {"result": type(self).__name__, **{k: _written(v) for k, v in fields.items()}}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
-        Path(path).expanduser().write_text(text, encoding="utf-8")
+        file = Path(path).expanduser()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def load(path: str | os.PathLike[str]) -> Result:
@@ -150,15 +152,26 @@ def load(path: str | os.PathLike[str]) -> Result:
         raise ProsectError(f"{path} is not a result saved by prosect: {error!r}.") from error
 
 
+def by_model(what: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by what they are of; of each model where models differ."""
+    if len(set(counts.values())) == 1:
+        return {what: next(iter(counts.values()))}
+    return {f"{what} of {model}": count for model, count in counts.items()}
+
+
+_ABOUT, _ARRAY = "prosect.About", "prosect.array"
+"""What stands for them in a file; models may be named anything else."""
+
+
 def _written(value: Any) -> Any:
     """Plain data for a value; a NaN, which JSON does not know, becomes null."""
     if isinstance(value, About):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"about": _written(fields)}
+        return {_ABOUT: _written(fields)}
     if isinstance(value, np.ndarray):
         flat = value.ravel().tolist()
         return {
-            "array": [None if x != x else x for x in flat],
+            _ARRAY: [None if x != x else x for x in flat],
             "dtype": value.dtype.str,
             "shape": list(value.shape),
         }
@@ -173,11 +186,11 @@ def _written(value: Any) -> Any:
 
 def _read(value: Any) -> Any:
     if isinstance(value, dict):
-        if value.keys() == {"array", "dtype", "shape"}:
-            array = [float("nan") if x is None else x for x in value["array"]]
+        if value.keys() == {_ARRAY, "dtype", "shape"}:
+            array = [float("nan") if x is None else x for x in value[_ARRAY]]
             return np.array(array, dtype=value["dtype"]).reshape(value["shape"])
-        if value.keys() == {"about"}:
-            about = _read(value["about"])
+        if value.keys() == {_ABOUT}:
+            about = _read(value[_ABOUT])
             return About(**{**about, "seeds": tuple(about["seeds"])})
         return {key: _read(item) for key, item in value.items()}
     return [_read(item) for item in value] if isinstance(value, list) else value

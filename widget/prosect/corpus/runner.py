@@ -22,9 +22,10 @@ import transformers
 from tqdm.auto import tqdm
 
 from prosect._version import __version__
+from prosect.arguments import check_count
 from prosect.corpus.checkpoint import Checkpoint, digest
 from prosect.corpus.moments import Arrays
-from prosect.corpus.opening import Opener, fingerprint, one_model
+from prosect.corpus.opening import Opener, check_as_built, fingerprint, one_model
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 
@@ -41,13 +42,16 @@ VERSIONS = {
 
 
 class Options(TypedDict, total=False):
-    """How to run an experiment; none of it changes the result.
+    """How to run an experiment; none of it changes the result, but for how sums are rounded.
 
     Attributes
     ----------
     executor
         Any ``concurrent.futures.Executor``, such as a ``ProcessPoolExecutor`` or, for a cluster,
-        Dask's ``Client.get_executor()``. None: in this process.
+        Dask's ``Client.get_executor()``. None: in this process. Processes that are started afresh,
+        which is the safer way with PyTorch, import the script that started them:
+        ``ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))``, and in a script the call
+        stands under ``if __name__ == "__main__":``.
     checkpoint
         A folder for finished shards. The same run, started again, goes on where it was stopped; a
         run with another model, text or setting does not use them. None: nothing is kept.
@@ -143,8 +147,10 @@ def run(
         died (what was finished is kept where there is a checkpoint).
     """
     for name, count in (("batch", batch), ("shard", shard)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ProsectError(f"{name} counts texts and must be at least 1, not {count!r}.")
+        check_count(count, f"{name} counts texts")
+    batch, shard = int(batch), int(shard)
+    if checkpoint is not None and not (isinstance(checkpoint, str | os.PathLike) and checkpoint):
+        raise TypeError(f"checkpoint must be the path of a folder, not {checkpoint!r}.")
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(
             "executor must be a concurrent.futures.Executor (for Dask: client.get_executor()), "
@@ -152,6 +158,8 @@ def run(
         )
     started = time.perf_counter()
     lens, name = one_model(model)
+    if executor is not None or checkpoint is not None:
+        check_as_built(lens)
     mark = fingerprint(lens)
     store = None
     if checkpoint is not None:
@@ -314,8 +322,7 @@ def _elsewhere(
                 for number, shard in islice(coming, AHEAD - len(running) - len(finished)):
                     found = store.read(shard.name) if store else None
                     if found is None:
-                        future = executor.submit(work, task, opener, shard, text)
-                        running[future] = number
+                        running[_submitted(executor, task, opener, shard, text)] = number
                     else:
                         finished[number] = found
                         _resume(bar, shard)
@@ -339,6 +346,21 @@ def _elsewhere(
         finally:
             for future in running:
                 future.cancel()
+
+
+def _submitted(
+    executor: Executor,
+    task: Task[Item],
+    opener: Opener,
+    shard: Shard[Item],
+    text: Callable[[Item], str],
+) -> Future[Arrays]:
+    try:
+        return executor.submit(work, task, opener, shard, text)
+    except BrokenExecutor:
+        raise
+    except RuntimeError as error:
+        raise ProsectError(f"The executor takes no work: {error}.") from error
 
 
 def _bar(task: Task[Any], shards: Sequence[Shard[Any]], progress: bool) -> Any:

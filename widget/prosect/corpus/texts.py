@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -34,8 +34,13 @@ def text_of(item: Numbered) -> str:
 
 
 def lot(text: str, seed: int) -> float:
-    """A number in [0, 1) that the text draws: the same wherever it stands, and for its copies."""
-    drawn = blake2b(f"{seed} {text}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    """A number in [0, 1) that the text draws: the same wherever it stands, and for its copies.
+
+    Copies may differ in white space.
+    """
+    drawn = blake2b(
+        f"{seed} {' '.join(text.split())}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()
     return (int.from_bytes(drawn, "big") >> 11) / 2**53
 
 
@@ -66,8 +71,14 @@ def read(texts: Texts | Any, column: str = "text") -> list[str]:
         listed = _lines(Path(texts))
     elif hasattr(texts, "column_names"):
         listed = _column(texts, column)
-    else:
+    elif hasattr(texts, "columns") or isinstance(texts, Mapping):
+        raise TypeError(
+            f"A {type(texts).__name__} has columns: give the one with the texts, as in table['text']."
+        )
+    elif isinstance(texts, Iterable):
         listed = list(texts)
+    else:
+        raise TypeError(f"Texts are strings, a file or a dataset, not {type(texts).__name__}.")
     for number, text in enumerate(listed):
         if not isinstance(text, str):
             raise TypeError(f"Text {number} must be a string, not {type(text).__name__}.")
@@ -79,7 +90,8 @@ def read(texts: Texts | Any, column: str = "text") -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        lines = path.expanduser().read_text(encoding="utf-8-sig").split("\n")
+        return [line.removesuffix("\r") for line in lines]
     except (OSError, UnicodeDecodeError) as error:
         raise ProsectError(f"Cannot read texts from {path}: {error}.") from error
 
