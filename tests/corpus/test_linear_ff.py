@@ -290,7 +290,7 @@ def test_the_second_pass_can_be_saved() -> None:
 
 def test_errors_are_those_of_leaving_out_one_text_at_a_time() -> None:
     lens = random_lens("bert")
-    texts = sentences(150)
+    texts = sentences(300)
     found = linear_ff(lens, texts, worst=1)
     own = [fed(trace, True) for trace in lens.traces(texts)]
     held = [lot(text, 0) < SHARE for text in texts]

@@ -237,9 +237,8 @@ def test_what_the_feed_forward_alone_tells_is_told_by_the_subsets_that_have_it(
     monkeypatch.setattr(importlib.import_module("prosect.corpus.ner"), "words_of", told)
     how = Training(epochs=10, batch=32, best="macro_f1", rate=0.005)
     found = corpus.ner(lens, everything_, **{**QUICK, "training": how})
-    for subset, *scores in found.to_frame()[["subset", "macro_f1", "span_f1"]].itertuples(
-        index=False
-    ):
+    table = found.to_frame()[:-2]  # without the baselines
+    for subset, *scores in table[["subset", "macro_f1", "span_f1"]].itertuples(index=False):
         if "f" in subset or subset == "all":
             assert min(scores) > 0.9, subset
         else:
@@ -269,8 +268,11 @@ def test_pretrained_and_tuned_stand_side_by_side(tmp_path: Path) -> None:
     lenses = {"pretrained": random_lens("bert"), "tuned": random_lens("bert", seed=1)}
     found = corpus.ner(lenses, SENTENCES, **QUICK)
     table = found.to_frame()
-    assert table.model.tolist() == ["pretrained"] * 15 + ["tuned"] * 15
-    assert table.macro_f1_spread.notna().all()
+    assert table.model.tolist() == ["pretrained"] * 15 + ["tuned"] * 15 + ["baseline"] * 2
+    assert table.macro_f1_spread[:30].notna().all()
+    baselines = table.set_index("subset")[["macro_f1", "span_f1"]]
+    assert baselines.loc["every word O"].tolist() == found.majority
+    assert baselines.loc["the word's usual tag"].tolist() == found.words
     both = found.agreement()
     assert both.loc["i", "h"] == found.agreements["pretrained"][0, 1]
     assert both.loc["h", "i"] == found.agreements["tuned"][1, 0]

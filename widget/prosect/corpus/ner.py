@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LEAST = 10
 """How many different sentences there must be at least."""
+EVERY_O = "every word O"
+USUAL = "the word's usual tag"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +78,10 @@ class NerResult(BySubset):
         return {model: scores.mean(-1) for model, scores in self.by_tag.items()}
 
     def to_frame(self) -> pd.DataFrame:
-        """A row for each model and subset: means and standard deviations over seeds, and baselines."""
+        """A row for each model and subset: means and standard deviations over seeds.
+
+        The last two rows are the baselines', which no model and no subset changes.
+        """
         pandas = needs("pandas")
         frames = [
             pandas.DataFrame(
@@ -87,15 +92,14 @@ class NerResult(BySubset):
                     "macro_f1_spread": spread(self.macro[model]),
                     "span_f1": self.spans[model].mean(0),
                     "span_f1_spread": spread(self.spans[model]),
-                    "all_o_macro_f1": self.majority[0],
-                    "all_o_span_f1": self.majority[1],
-                    "word_macro_f1": self.words[0],
-                    "word_span_f1": self.words[1],
                 }
             )
             for model, labels in self.subsets.items()
         ]
-        return pandas.concat(frames, ignore_index=True)
+        table = pandas.concat(frames, ignore_index=True)
+        for name, (macro, spans) in ((EVERY_O, self.majority), (USUAL, self.words)):
+            table.loc[len(table)] = ["baseline", name, macro, np.nan, spans, np.nan]
+        return table
 
     def agreement(self, model: str | None = None, lower: str | None = None) -> pd.DataFrame:
         """Of one model in the upper triangle and another, such as the tuned one, in the lower.
@@ -142,8 +146,8 @@ class NerResult(BySubset):
 
     def _levels(self, model: str) -> list[Level]:
         return [
-            Level("every word O: macro-F1", self.majority[0]),
-            Level("the word's usual tag: macro-F1", self.words[0]),
+            Level(f"{EVERY_O}: macro-F1", self.majority[0]),
+            Level(f"{USUAL}: macro-F1", self.words[0]),
         ]
 
     def _sides(self, model: str | None) -> str:
