@@ -54,7 +54,10 @@ def report(found: MlmResult) -> None:
     table = found.to_frame().drop(columns="model").set_index("subset")
     print((100 * table).round(1).to_string())
     singles = {subset: list(table.index).index(subset) for subset in ("h", "f", "all")}
-    for head, matrix in (("own", found.default_test_agreement), ("learned", found.learned_agreement)):
+    for head, matrix in (
+        ("own", found.default_test_agreement),
+        ("learned", found.learned_agreement),
+    ):
         if name in matrix:
             pairs = (("h", "f"), ("h", "all"), ("f", "all"))
             shown = [f"{a}–{b} {100 * matrix[name][singles[a], singles[b]]:.0f}" for a, b in pairs]
