@@ -171,7 +171,7 @@ def weights_of(model: Any, number: int) -> Weights:
                 after_feed_forward=rms_norm(layer.post_feedforward_layernorm) if sandwich else None,
             )
         case other:
-            raise NotImplementedError(other)
+            raise ValueError(f"{other} is not written out plainly here")
 
 
 # --- one layer ------------------------------------------------------------------------------------

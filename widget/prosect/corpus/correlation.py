@@ -17,7 +17,7 @@ from prosect.corpus.moments import Arrays, Clustered
 from prosect.corpus.opening import Models, models_of, one_model
 from prosect.corpus.result import About, Result
 from prosect.corpus.runner import Options, concatenate, run
-from prosect.corpus.texts import Numbered, Texts, numbered, read, text_of
+from prosect.corpus.texts import Numbered, Texts, counted, numbered, read, text_of
 from prosect.engines.measures import ranks, spearman
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
@@ -288,7 +288,7 @@ class Tokens:
         for trace in lens.traces([item.text for item in items], batch_size=len(items)):
             terms = trace.terms()
             names = terms.names
-            kept = [i for i, token in enumerate(trace.tokens) if self.special or not token.special]
+            kept = counted(trace.tokens, self.special)
             shares.append(terms.importance()[..., kept].movedim(-1, 0).float().cpu().numpy())
             digests.append(_digest([trace.tokens[i].label for i in kept]))
         return {

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from prosect.arguments import check_flag
+from prosect.arguments import check_flag, check_known
 from prosect.corpus import paper
 from prosect.corpus.moments import Arrays, Clustered, Moments
 from prosect.corpus.opening import Models, models_of
 from prosect.corpus.result import About, Result, by_model
 from prosect.corpus.runner import Options, run
-from prosect.corpus.texts import Texts, read
+from prosect.corpus.texts import Texts, counted, read
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
@@ -90,10 +90,7 @@ class ImportanceResult(Result):
         return by_layer_for_papers(panels, _AXIS[measure])
 
     def _lines(self, model: str, measure: Measure) -> list[Line]:
-        if measure not in MEASURES:
-            raise ProsectError(
-                f"There is no measure {measure!r}: choose one of {', '.join(MEASURES)}."
-            )
+        check_known(measure, MEASURES, "measure")
         m = MEASURES.index(measure)
         return [
             Line(term, self.mean[model][m, t], self.spread[model][m, t])
@@ -181,7 +178,7 @@ class Shares:
             terms = trace.terms()
             names = terms.names
             values = torch.stack([terms.importance(), terms.norm(), terms.cosine()])
-            kept = [i for i, token in enumerate(trace.tokens) if self.special or not token.special]
+            kept = counted(trace.tokens, self.special)
             # [token, measure, term, layer+1]
             found.append(values[..., kept].double().movedim(-1, 0).cpu().numpy())
         totals, counts = np.stack([x.sum(0) for x in found]), np.array([len(x) for x in found])

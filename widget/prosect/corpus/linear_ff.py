@@ -19,7 +19,7 @@ from prosect.corpus.opening import Models, models_of
 from prosect.corpus.regression import LinearMap
 from prosect.corpus.result import About, Result
 from prosect.corpus.runner import Options, Outcome, run
-from prosect.corpus.texts import Numbered, Texts, lot, numbered, read, text_of
+from prosect.corpus.texts import Numbered, Texts, counted, lot, numbered, read, text_of
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
@@ -449,7 +449,7 @@ class Failures:
         tokens = [
             (number, i, trace.tokens[i])
             for number, trace in zip(numbers, traces, strict=True)
-            for i in kept(trace, self.products.special)
+            for i in counted(trace.tokens, self.products.special)
         ]
         places = [(token.id, number, i, *(token.span or (-1, -1))) for number, i, token in tokens]
         labels = np.array([token.label for *_, token in tokens], str)
@@ -504,14 +504,9 @@ def _traces(lens: Lens, items: Sequence[Numbered]) -> Any:
     return lens.traces([item.text for item in items], batch_size=len(items))
 
 
-def kept(trace: Trace, special: bool) -> list[int]:
-    """The positions of the tokens that count."""
-    return [i for i, token in enumerate(trace.tokens) if special or not token.special]
-
-
 def fed(trace: Trace, special: bool) -> tuple[np.ndarray, np.ndarray]:
     """What every feed-forward of a run read and wrote, each [layer, token, d], in float64."""
-    tokens = kept(trace, special)
+    tokens = counted(trace.tokens, special)
     steps = [
         (record.detail.read[tokens], record.output[tokens])
         for record in trace.run.stream

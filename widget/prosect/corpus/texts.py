@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from prosect.errors import ProsectError
+from prosect.tokens import Token
 
 Texts = Iterable[str] | os.PathLike[str]
 """Many texts: any iterable, the path of a file with a text a line, or a dataset (see ``read``)."""
@@ -42,6 +43,11 @@ def lot(text: str, seed: int) -> float:
         f"{seed} {' '.join(text.split())}".encode("utf-8", "surrogatepass"), digest_size=8
     ).digest()
     return (int.from_bytes(drawn, "big") >> 11) / 2**53
+
+
+def counted(tokens: Sequence[Token], special: bool) -> list[int]:
+    """The positions of the tokens that count: all, or those that are not special."""
+    return [i for i, token in enumerate(tokens) if special or not token.special]
 
 
 def read(texts: Texts | Any, column: str = "text") -> list[str]:
