@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 import prosect
-from prosect.anatomy.stream import Attended, Wrote
-from prosect.capture import Run, run
+from prosect.capture.run import Run, run
 from prosect.engines.effective import coordinates, default_tolerance, effective_attention
+from prosect.engines.records import Attended, Wrote
 
 TEXT = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
 LONG = 512

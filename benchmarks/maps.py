@@ -27,10 +27,10 @@ from torch import Tensor
 from transformers import BertConfig, BertModel
 
 from prosect.anatomy.families import anatomies_of
-from prosect.anatomy.stream import Attended, Fed, Normed, Wrote
-from prosect.capture import Run, run
-from prosect.engines.maps import Layer, Scope, layers_of, norm_map, scopes_of
-from prosect.engines.whole import contributions, rest_of
+from prosect.capture.run import Run, run
+from prosect.engines.contributions import contributions, rest_of
+from prosect.engines.records import Attended, Fed, Normed, Wrote
+from prosect.engines.scopes import Layer, Scope, layers_of, norm_map, scopes_of
 
 TOKENS, LONG = 128, 512
 SOURCES = 16

@@ -25,10 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertModel
 
 import prosect
+from prosect.analyses.terms import Terms
 from prosect.anatomy.families import anatomies_of
-from prosect.anatomy.stream import Normed, Record, Wrote
-from prosect.capture import Run, run
-from prosect.results import Terms
+from prosect.capture.run import Run, run
+from prosect.engines.records import Normed, Record, Wrote
 
 TOKENS = 128
 SECONDS, ROUNDS = 8, 5

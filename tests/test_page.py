@@ -143,7 +143,7 @@ def test_the_command_estimates_attribution_as_the_views_do(
     def exactly(*_: object, **__: object) -> None:
         raise AssertionError("every dimension of every token")
 
-    monkeypatch.setattr("prosect.engines.attribution.exact", exactly)
+    monkeypatch.setattr("prosect.engines.jacobian.exact", exactly)
     page = str(tmp_path / "page.html")
     assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
     assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1

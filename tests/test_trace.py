@@ -22,7 +22,7 @@ from families import (
     trace_of,
     word_pieces,
 )
-from prosect.results import TOLERANCES
+from prosect.analyses.certificate import TOLERANCES
 from prosect.tokens import vocabulary_labels
 
 LAYERS = {"albert-groups": 8, "gpt-neo": 4}

@@ -11,8 +11,8 @@ from torch import nn
 import prosect
 from families import PAIRS, STACKS, family_of, random_lens, sample, trace_of
 from formulas import Attends, model_of
-from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Attention, FeedForward
+from prosect.engines.records import Attended, Fed, Wrote
 
 
 def sublayers(anatomy: Anatomy) -> list[Attention | FeedForward]:

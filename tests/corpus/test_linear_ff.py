@@ -16,9 +16,9 @@ import prosect
 from corpus.sentences import sentences
 from families import FAMILIES, STACKS, random_lens, sample
 from prosect import corpus
-from prosect.anatomy.stream import Fed, Wrote
 from prosect.corpus.linear_ff import Products, fed
 from prosect.corpus.texts import lot
+from prosect.engines.records import Fed, Wrote
 
 TEXTS = sentences(30)
 SHARE = 0.3

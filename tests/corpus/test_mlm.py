@@ -13,7 +13,8 @@ import torch
 
 import prosect
 from families import TEXTS, random_lens, random_model
-from prosect import corpus, predict
+from prosect import corpus
+from prosect.analyses import predictions
 from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus import Masking, Training
 from prosect.corpus.masking import Chooser, content
@@ -423,7 +424,7 @@ def test_the_model_is_left_as_it_was_found(family: str) -> None:
 def test_a_large_vocabulary_is_predicted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Extract(Masking(), ("default",), ("i", "f+c", "all"))
     whole = task.measure(random_lens("gpt2"), MANY[:8])["default"]
-    monkeypatch.setattr(predict, "BLOCK", 7 * 400)
+    monkeypatch.setattr(predictions, "BLOCK", 7 * 400)
     np.testing.assert_array_equal(task.measure(random_lens("gpt2"), MANY[:8])["default"], whole)
 
 

@@ -13,10 +13,10 @@ import torch
 
 import prosect
 from families import TEXTS, random_model, word_pieces
+from prosect.capture.tap import attending
 from prosect.demo import models, smollm2
 from prosect.demo.models import MODELS
-from prosect.engines.finer import By
-from prosect.tap import attending
+from prosect.engines.splits import By
 
 pytestmark = pytest.mark.data
 

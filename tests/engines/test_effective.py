@@ -16,7 +16,6 @@ from families import (
     sample,
     within_window,
 )
-from prosect.anatomy.stream import Attended, Wrote
 from prosect.anatomy.vocabulary import looking_back
 from prosect.engines.effective import (
     column_basis,
@@ -29,6 +28,7 @@ from prosect.engines.effective import (
     furthest,
     null_basis,
 )
+from prosect.engines.records import Attended, Wrote
 
 LONG = " ".join(TEXTS[:2])
 ENCODERS = ("bert", "mpnet", "bart", "deberta-v2", "t5")

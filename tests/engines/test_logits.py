@@ -7,7 +7,7 @@ import torch
 
 import prosect
 from families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
-from prosect.predict import logits_of_one
+from prosect.analyses.predictions import logits_of_one
 
 HEADS = [family for family in FAMILIES if family != "deberta-v2-narrow"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import prosect
 from families import FAMILIES, STACKS, TEXTS, family_of, random_lens, trace_of
-from prosect.anatomy.stream import Attended, Wrote
+from prosect.engines.records import Attended, Wrote
 from prosect.errors import ProsectError, UnsupportedModelError
 
 TEXT = "The river bank, the road."

@@ -18,9 +18,9 @@ import transformers
 import prosect
 from families import STACKS, TEXTS, random_lens, sample, word_pieces
 from prosect.tokens import vocabulary_labels
-from prosect.views import sources
+from prosect.views import payload
 from prosect.views import view as views
-from prosect.views.sources import BUDGET, WORK
+from prosect.views.payload import BUDGET, WORK
 from prosect.views.view import PLACE, View
 from views.test_arrays import decode
 
@@ -92,7 +92,7 @@ def test_tens_of_thousands_of_words_are_counted_too(monkeypatch: pytest.MonkeyPa
     found = trace.identify(10, "cosine", "vocabulary")
     many = replace(found, ids=torch.arange(70_000).view(7, 1000, 10))
     monkeypatch.setitem(trace._identities, (10, "cosine", "vocabulary", False, True), many)
-    ids = sources.neighbors(trace)["neighbors/vocabulary/cosine/ids"]()
+    ids = payload.neighbors(trace)["neighbors/vocabulary/cosine/ids"]()
     assert ids.dtype == np.uint32
     assert (ids.flatten() == np.arange(70_000)).all()
 
@@ -240,7 +240,7 @@ def test_a_search_that_takes_too_long_says_how_to_have_it(
     trace: prosect.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = random_lens("bert").trace(TEXTS[1])
-    monkeypatch.setattr(sources, "WORK", 1.0)
+    monkeypatch.setattr(payload, "WORK", 1.0)
     view = prosect.Neighbors(trace)
     monkeypatch.setattr(views, "PATIENCE", 1.0)
     content, buffers = ask(view, SEARCHED[0])

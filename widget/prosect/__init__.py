@@ -2,21 +2,16 @@
 
 from prosect import corpus, figures
 from prosect._version import __version__
-from prosect.attribution import Attribution
+from prosect.analyses.attribution import Attribution
+from prosect.analyses.effective import Alternative, EffectiveCorrelation, Freedom, NullSpace
+from prosect.analyses.identity import Identity
+from prosect.analyses.maps import Comparison, TokenMap
+from prosect.analyses.predictions import LogitContributions, Prediction
+from prosect.analyses.terms import Neurons, Parts, Terms
+from prosect.corpus.identifiability import Identifiability, learn_identity
 from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
-from prosect.learned import Identifiability, learn_identity
 from prosect.lens import Lens, load
-from prosect.maps import Comparison, TokenMap
-from prosect.nullspace import Alternative, EffectiveCorrelation, Freedom, NullSpace
-from prosect.results import (
-    Identity,
-    LogitContributions,
-    Neurons,
-    Parts,
-    Prediction,
-    Terms,
-)
 from prosect.tokens import Token
 from prosect.trace import Trace
 from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link

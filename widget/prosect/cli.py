@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from prosect._version import __version__
 from prosect.errors import ProsectError
 from prosect.lens import load
-from prosect.views.sources import values_of
+from prosect.views.payload import values_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

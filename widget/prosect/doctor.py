@@ -15,18 +15,19 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from prosect._version import __version__
+from prosect.analyses.certificate import TOLERANCES
+from prosect.analyses.maps import Maps
+from prosect.analyses.predictions import logits_of_one
+from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.families import anatomies_of
-from prosect.anatomy.stream import Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.capture import Run, evaluating, lift, run
-from prosect.engines.finer import By
+from prosect.capture.run import Run, evaluating, lift, run
+from prosect.capture.tap import attending
+from prosect.engines.records import Fed, Wrote
+from prosect.engines.splits import By
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.lens import Lens
-from prosect.maps import Maps
-from prosect.predict import logits_of_one
-from prosect.results import TOLERANCES, Neurons, Parts, Terms
-from prosect.tap import attending
 
 TOKENS = 8
 """How many tokens the model is tried on."""

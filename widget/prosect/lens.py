@@ -22,12 +22,12 @@ from transformers import (
 )
 
 from prosect.anatomy.families import anatomies_of
-from prosect.arguments import check_count
-from prosect.capture import run
+from prosect.capture.run import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
 from prosect.tokens import Pieces, Token, in_place_of, read_tokens
 from prosect.trace import Trace
+from prosect.validation import check_count
 
 
 @dataclass(frozen=True)

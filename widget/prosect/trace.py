@@ -11,33 +11,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect import vocabulary
+from prosect.analyses.attribution import Attribution
+from prosect.analyses.certificate import certified
+from prosect.analyses.effective import EffectiveCorrelation, Freedom, NullSpace, correlate
+from prosect.analyses.identity import Identity, search
+from prosect.analyses.kinds import Kind
+from prosect.analyses.maps import Comparison, GainRelation, Maps, Measure, TokenMap
+from prosect.analyses.predictions import LogitContributions, Prediction, logits_of_one
+from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.heads import head_of
-from prosect.anatomy.stream import Attended, Fed, Wrote
 from prosect.anatomy.vocabulary import Anatomy, Term
-from prosect.arguments import check_count, check_flag, check_share, listed, whole_number
-from prosect.attribution import Attribution
-from prosect.capture import Run
-from prosect.engines import identity, measures, whole
+from prosect.capture.run import Run
+from prosect.engines import contributions, measures, nearest
 from prosect.engines.activation import Baseline
-from prosect.engines.finer import By
-from prosect.engines.kinds import Kind
+from prosect.engines.linear import Centring
 from prosect.engines.logits import logit_parts
-from prosect.engines.parts import Centring
+from prosect.engines.records import Attended, Fed, Wrote
+from prosect.engines.splits import By
 from prosect.errors import ProsectError
-from prosect.maps import Comparison, GainRelation, Maps, Measure, TokenMap
-from prosect.nullspace import EffectiveCorrelation, Freedom, NullSpace, correlate
-from prosect.predict import logits_of_one
-from prosect.results import (
-    Identity,
-    LogitContributions,
-    Neurons,
-    Parts,
-    Prediction,
-    Terms,
-    certified,
-)
 from prosect.tokens import Token, token_label, vocabulary_labels
+from prosect.validation import check_count, check_flag, check_share, listed, whole_number
 
 MEMORY = 2**31
 """How many bytes the parts of one split may take."""
@@ -467,7 +460,7 @@ class Trace:
                 f"The kind {kind!r} cannot be rolled out: choose one of {', '.join(known)}."
             )
         values = found.values.mean(1) if "head" in found.axes else found.values
-        rolled = whole.rollout(values, residual)
+        rolled = contributions.rollout(values, residual)
         return TokenMap(rolled, f"rollout of {kind}", ("layer", "target", "source"), found.error)
 
     def freedom(self, value_bias: bool = True, tolerance: float | None = None) -> Freedom:
@@ -629,7 +622,7 @@ class Trace:
     def identify(
         self,
         k: int = 10,
-        metric: identity.Metric = "cosine",
+        metric: nearest.Metric = "cosine",
         candidates: Literal["sentence", "vocabulary"] = "sentence",
         *,
         positions: bool = False,
@@ -660,8 +653,8 @@ class Trace:
         ProsectError
             If an argument is not one of these.
         """
-        if metric not in identity.METRICS:
-            known = ", ".join(identity.METRICS)
+        if metric not in nearest.METRICS:
+            known = ", ".join(nearest.METRICS)
             raise ProsectError(f"There is no metric {metric!r}: choose one of {known}.")
         if candidates not in ("sentence", "vocabulary"):
             raise ProsectError(
@@ -685,7 +678,7 @@ class Trace:
     def identified(
         self,
         k: int = 10,
-        metric: identity.Metric = "cosine",
+        metric: nearest.Metric = "cosine",
         candidates: Literal["sentence", "vocabulary"] = "sentence",
     ) -> bool:
         """Whether :meth:`identify` has found these neighbours before."""
@@ -695,9 +688,9 @@ class Trace:
     def _identities(self) -> dict[tuple[object, ...], Identity]:
         return {}
 
-    def _among_sentence(self, k: int, metric: identity.Metric) -> Identity:
-        scores = identity.similarity(self.hidden, self.hidden[0], metric)
-        ids, best = identity.nearest(scores, k)
+    def _among_sentence(self, k: int, metric: nearest.Metric) -> Identity:
+        scores = nearest.similarity(self.hidden, self.hidden[0], metric)
+        ids, best = nearest.nearest(scores, k)
         own = torch.arange(len(self.tokens), device=ids.device)
         return Identity(
             ids=ids,
@@ -710,7 +703,7 @@ class Trace:
         )
 
     def _among_vocabulary(
-        self, k: int, metric: identity.Metric, positions: bool, stem: bool
+        self, k: int, metric: nearest.Metric, positions: bool, stem: bool
     ) -> Identity:
         ids = torch.tensor([token.id for token in self.tokens], device=self.hidden.device)
         start = self.run.stream[0]
@@ -720,7 +713,7 @@ class Trace:
                 "This model's word embeddings are narrower than its hidden states: use stem=True."
             )
         embedded = start.output if positions else None
-        found, best, recovered, ties = vocabulary.search(
+        found, best, recovered, ties = search(
             self.anatomy, self.hidden, embedded, ids, k, metric, stem=stem
         )
         return Identity(

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from prosect.arguments import check_flag, whole_number
 from prosect.errors import ProsectError
+from prosect.validation import check_flag, whole_number
 
 Shape = Literal["mlp", "linear"]
 Best = Literal["accuracy", "macro_f1", "loss"]

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from prosect.arguments import check_flag, check_known
 from prosect.corpus.moments import Arrays, Clustered
 from prosect.corpus.opening import Models, models_of, one_model
 from prosect.corpus.result import About, Result
@@ -22,6 +21,7 @@ from prosect.engines.measures import ranks, spearman
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
+from prosect.validation import check_flag, check_known
 
 if TYPE_CHECKING:
     import pandas as pd

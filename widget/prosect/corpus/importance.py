@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from prosect.arguments import check_flag, check_known
 from prosect.corpus import paper
 from prosect.corpus.moments import Arrays, Clustered, Moments
 from prosect.corpus.opening import Models, models_of
@@ -20,6 +19,7 @@ from prosect.corpus.texts import Texts, counted, read
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
+from prosect.validation import check_flag, check_known
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from prosect.anatomy.stream import Fed, Wrote
-from prosect.arguments import check_flag, check_share, whole_number
 from prosect.corpus import paper
 from prosect.corpus.moments import Arrays, Cross, Moments, largest, once
 from prosect.corpus.opening import Models, models_of
@@ -20,10 +18,12 @@ from prosect.corpus.regression import LinearMap
 from prosect.corpus.result import About, Result
 from prosect.corpus.runner import Options, Outcome, run
 from prosect.corpus.texts import Numbered, Texts, counted, lot, numbered, read, text_of
+from prosect.engines.records import Fed, Wrote
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
 from prosect.trace import Trace
+from prosect.validation import check_flag, check_share, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd

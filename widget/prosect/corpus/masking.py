@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from prosect.arguments import whole_number
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 from prosect.tokens import Token, ordinary_ids
+from prosect.validation import whole_number
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
+from prosect.analyses.predictions import logits_of
 from prosect.anatomy.vocabulary import TERMS
-from prosect.arguments import whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
 from prosect.corpus.classifier import Examples, Settled, Training, predictions
@@ -35,7 +35,7 @@ from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.figures.by_subset import Level, Points
 from prosect.lens import Lens
 from prosect.optional import needs
-from prosect.predict import logits_of
+from prosect.validation import whole_number
 
 if TYPE_CHECKING:
     import pandas as pd

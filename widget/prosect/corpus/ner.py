@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
-from prosect.arguments import whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
 from prosect.corpus.classifier import Examples, Settled, Training, predictions
@@ -27,6 +26,7 @@ from prosect.corpus.words import Place, Wanted, Words, alike, listed, wording, w
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
 from prosect.optional import needs
+from prosect.validation import whole_number
 
 if TYPE_CHECKING:
     import pandas as pd

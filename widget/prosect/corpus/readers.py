@@ -14,8 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
-from prosect.arguments import whole_number
 from prosect.errors import ProsectError
+from prosect.validation import whole_number
 
 _TAG = re.compile(r"O|[BIESLUM](-.+)?")
 Source = str | os.PathLike[str]

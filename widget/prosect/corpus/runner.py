@@ -22,12 +22,12 @@ import transformers
 from tqdm.auto import tqdm
 
 from prosect._version import __version__
-from prosect.arguments import check_count
 from prosect.corpus.checkpoint import Checkpoint, digest
 from prosect.corpus.moments import Arrays
 from prosect.corpus.opening import Opener, check_as_built, fingerprint, one_model
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
+from prosect.validation import check_count
 
 Item = TypeVar("Item")
 Taken = TypeVar("Taken", contravariant=True)

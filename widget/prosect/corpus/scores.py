@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from prosect.arguments import listed, whole_number
 from prosect.corpus.moments import Clustered
 from prosect.errors import ProsectError
+from prosect.validation import listed, whole_number
 
 Score = Callable[[np.ndarray, np.ndarray], float]
 

@@ -14,7 +14,6 @@ from jaxtyping import Float, Int
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import TERMS
-from prosect.arguments import check_count, check_known, whole_number
 from prosect.corpus import paper
 from prosect.corpus.by_subset import BySubset, beside_the_paper, spread, triangles
 from prosect.corpus.classifier import Examples, Settled, Training, predictions
@@ -29,6 +28,7 @@ from prosect.corpus.words import Place, Wanted, alike, listed, wording, words_of
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
 from prosect.optional import needs
+from prosect.validation import check_count, check_known, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd

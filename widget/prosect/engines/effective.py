@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prosect.anatomy.stream import Attended
+from prosect.engines.records import Attended
 
 ROWS = 32
 """How many rows that are projected by themselves are taken at once."""

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.stream import Attended, Fed, Normed, Projected, Record, State, Wrote
 from prosect.anatomy.vocabulary import Dense, Norm
 from prosect.engines.activation import Activation
-from prosect.engines.maps import through
+from prosect.engines.records import Attended, Fed, Normed, Projected, Record, State, Wrote
+from prosect.engines.scopes import through
 
 Tangent = Float[Tensor, "tangent token d"]
 

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.stream import Normed, Projected, Record, State, Wrote
 from prosect.anatomy.vocabulary import Term
-from prosect.engines.parts import (
+from prosect.engines.linear import (
     Centring,
     norm_mean,
     through_norm,
     through_projection,
 )
+from prosect.engines.records import Normed, Projected, Record, State, Wrote
 
 
 def terms_of(

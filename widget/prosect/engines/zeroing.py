@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from prosect.anatomy.stream import Fed, Normed, Wrote
-from prosect.engines.maps import BLOCK, Layer, attended_parts
+from prosect.engines.records import Fed, Normed, Wrote
+from prosect.engines.scopes import BLOCK, Layer, attended_parts
 
 
 def value_zeroing(layer: Layer) -> Float[Tensor, "target source"]:

@@ -1,6 +1,6 @@
 """Explorer: all heads, the open map, terms and neighbours in one widget with one selection."""
 
-from prosect.views import sources
+from prosect.views import payload
 from prosect.views.neighbors import Identifying
 
 
@@ -13,9 +13,9 @@ class Explorer(Identifying):
 
     name = "explorer"
     shows = (
-        sources.token_maps,
-        sources.thumbnails,
-        sources.freedom,
-        sources.importance,
-        sources.neighbors,
+        payload.token_maps,
+        payload.thumbnails,
+        payload.freedom,
+        payload.importance,
+        payload.neighbors,
     )

@@ -1,6 +1,6 @@
 """Heatmap: one token-to-token map, targets down and sources across."""
 
-from prosect.views import sources
+from prosect.views import payload
 from prosect.views.view import View
 
 
@@ -8,4 +8,4 @@ class Heatmap(View):
     """The map of one layer and head, with the values and their ranks under the pointer."""
 
     name = "heatmap"
-    shows = (sources.token_maps, sources.freedom)
+    shows = (payload.token_maps, payload.freedom)

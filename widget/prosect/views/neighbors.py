@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import traitlets
 
-from prosect.views import sources
+from prosect.views import payload
 from prosect.views.view import View
 
 CANDIDATES = ("sentence", "vocabulary")
@@ -39,7 +39,7 @@ class Identifying(View):
 
     @traitlets.validate("metric")
     def _known_metric(self, proposal: Any) -> str:
-        if proposal.value not in get_args(sources.Metric):
+        if proposal.value not in get_args(payload.Metric):
             raise traitlets.TraitError(
                 f"There is no metric {proposal.value!r} here: choose 'cosine' or 'l2'."
             )
@@ -57,4 +57,4 @@ class Neighbors(Identifying):
     """
 
     name = "neighbors"
-    shows = (sources.neighbors,)
+    shows = (payload.neighbors,)

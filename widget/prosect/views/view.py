@@ -11,11 +11,11 @@ import anywidget
 import traitlets
 
 from prosect import frontend, page
+from prosect.analyses.certificate import TOLERANCES
 from prosect.errors import ProsectError
-from prosect.results import TOLERANCES
 from prosect.trace import Trace
 from prosect.views.arrays import encode, pack
-from prosect.views.sources import (
+from prosect.views.payload import (
     PATIENCE,
     Sources,
     kept_in_page,

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import prosect
 from families import TEXTS, WINDOWS, random_lens, within_window
-from prosect.anatomy.stream import Attended, Wrote
+from prosect.analyses.effective import Freedom, NullSpace, random_baseline
 from prosect.anatomy.vocabulary import looking_back
+from prosect.engines.records import Attended, Wrote
 from prosect.errors import ProsectError
-from prosect.nullspace import Freedom, NullSpace, random_baseline
 
 LONG = " ".join(TEXTS[:2])
 FAMILIES = ("bert", "gpt2", "llama", "qwen3")

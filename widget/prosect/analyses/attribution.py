@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from prosect.anatomy.stream import Attended, Embedded, Fed, State, Wrote
-from prosect.arguments import listed, whole_number
-from prosect.capture import Run
-from prosect.engines import attribution as engine
+from prosect.capture.run import Run
+from prosect.engines import jacobian as engine
+from prosect.engines.records import Attended, Embedded, Fed, State, Wrote
 from prosect.engines.tangents import Point, merged, points, push, written
 from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.validation import listed, whole_number
 
 MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""

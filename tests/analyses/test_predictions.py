@@ -28,7 +28,7 @@ from families import (
     trace_of,
     word_pieces,
 )
-from prosect import predict
+from prosect.analyses import predictions
 
 HEADS = [family for family in FAMILIES if family not in (*PAIRS, "deberta-v2-narrow")]
 HEADS += [f"{family}-decoder" for family in PAIRS]
@@ -125,11 +125,11 @@ def test_many_vectors_predict_what_each_predicts(
     scale = float(expected.abs().max())
     exact = 10 * FAMILIES[family_of(stack)].exact(torch.float64)
     for together, blocks in ((1000, 1), (4, -(-len(vectors) // 4)), (0, len(vectors))):
-        monkeypatch.setattr(predict, "BLOCK", together * SIZES["vocabulary"])
-        found = list(predict.logits_of(model, trace.anatomy, vectors, start))
+        monkeypatch.setattr(predictions, "BLOCK", together * SIZES["vocabulary"])
+        found = list(predictions.logits_of(model, trace.anatomy, vectors, start))
         assert len(found) == blocks
         assert float((torch.cat(found) - expected).abs().max()) <= exact * scale
-    one = predict.logits_of_one(model, trace.anatomy, vectors[3], start)
+    one = predictions.logits_of_one(model, trace.anatomy, vectors[3], start)
     assert float((one - expected[3]).abs().max()) <= exact * scale
 
 

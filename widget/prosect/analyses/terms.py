@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from prosect.anatomy.stream import Fed, Record, Wrote
+from prosect.analyses.certificate import certified, certify
 from prosect.anatomy.vocabulary import Term
-from prosect.engines import finer
+from prosect.engines import splits
 from prosect.engines import terms as engine
-from prosect.engines.finer import By, Part
-from prosect.engines.parts import Centring
-from prosect.errors import ReconstructionError
-
-TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""How far a decomposition may be off, relatively, before it is an error, by the model's precision.
-
-Half precision rounds the stream itself at every step; RMSNorm computes in float32 in any model.
-"""
+from prosect.engines.linear import Centring
+from prosect.engines.records import Fed, Record, Wrote
+from prosect.engines.splits import By, Part
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +96,7 @@ class Terms(Decomposition):
             If the terms do not add up; the message names the step where they stop doing so.
         """
         values = engine.terms_of(stream, names, centring)
-        error = _certify(values, hidden, stream, dtype)
+        error = certify(values, hidden, stream, dtype)
         return cls(values, hidden, error, names)
 
     def __repr__(self) -> str:
@@ -175,9 +169,9 @@ class Parts(Decomposition):
             If the parts do not add up; the message names the step where they stop doing so.
         """
         places = torch.tensor(targets, device=hidden.device)
-        labels, values = finer.split(stream, by, state, places, centring)
+        labels, values = splits.split(stream, by, state, places, centring)
         whole = hidden[state, places]
-        return cls(values, whole, _certify(values, whole, stream, dtype), labels, targets)
+        return cls(values, whole, certify(values, whole, stream, dtype), labels, targets)
 
     def __repr__(self) -> str:
         part, target, d = self.values.shape
@@ -217,7 +211,7 @@ class Neurons:
     @classmethod
     def of(cls, record: Wrote, fed: Fed, token: int, k: int, dtype: torch.dtype) -> Neurons:
         """Split what a feed-forward wrote to one token."""
-        ids, values, rest = finer.neurons_of(fed, token, k)
+        ids, values, rest = splits.neurons_of(fed, token, k)
         written = record.output[token]
         if record.bias is not None:
             written = written - record.bias
@@ -229,139 +223,3 @@ class Neurons:
 
     def __repr__(self) -> str:
         return f"Neurons({', '.join(map(str, self.ids.tolist()))}: error {self.error:.1e})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LogitContributions:
-    """What each input token adds to one logit, signed.
-
-    Attributes
-    ----------
-    values
-        [source], in logits; with ``rest`` they sum to ``logit``.
-    rest
-        What belongs to no token: every bias on the way.
-    logit
-        What the model computes, before any cap.
-    error
-        The certificate: |Σ values + rest − logit| over the length of what is summed.
-    """
-
-    values: Float[Tensor, "source"]
-    rest: float
-    logit: float
-    error: float
-
-    def __repr__(self) -> str:
-        return f"LogitContributions(logit {self.logit:.3f}, error {self.error:.1e})"
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A token that an output head predicts.
-
-    Attributes
-    ----------
-    label
-        How to show it.
-    id
-        Its index in the vocabulary.
-    probability
-        Of all tokens, in [0, 1].
-    logit
-        What the head computed.
-    """
-
-    label: str
-    id: int
-    probability: float
-    logit: float
-
-
-def _certify(
-    values: Float[Tensor, "part *axes d"],
-    whole: Float[Tensor, "*axes d"],
-    stream: Sequence[Record],
-    dtype: torch.dtype,
-) -> float:
-    # one layer (or target) after the other, so that no second copy of them all is made
-    gaps = [
-        engine.reconstruction_error(parts.sum(0), e).max()
-        for parts, e in zip(values.unbind(1), whole, strict=True)
-    ]
-    error = float(torch.stack(gaps).max())
-    allowed = TOLERANCES[dtype]
-    if not error <= allowed:
-        step = engine.first_break(stream, allowed)
-        raise ReconstructionError(
-            f"The parts miss the hidden states by {error:.1e} (relative), first at the {step}: "
-            "look for a hook or an adapter there that changes what the model computes, "
-            "or trace again if the weights were changed since."
-        )
-    return error
-
-
-def certified(error: float, what: str, dtype: torch.dtype) -> float:
-    """The error itself, if it is small enough for a model of that precision.
-
-    Raises
-    ------
-    ReconstructionError
-        If it is not.
-    """
-    if not error <= TOLERANCES[dtype]:
-        raise ReconstructionError(
-            f"The parts of {what} miss what the model computed by {error:.1e} (relative): "
-            "look for a hook or an adapter that changes what the model computes, or trace again if the "
-            "weights were changed since."
-        )
-    return error
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Identity:
-    """Which input embeddings every hidden state is nearest to.
-
-    Attributes
-    ----------
-    ids
-        [layer+1, token, k], the neighbours, nearest first: positions in the text, or indices in the
-        vocabulary. Where candidates are equally near, the token itself comes first.
-    scores
-        [layer+1, token, k], cosine similarities or inner products, or Euclidean distances for the
-        metric "l2".
-    recovered
-        [layer+1, token], whether the token's own input embedding is the nearest, or as near as it.
-    ties
-        [layer+1, token], how many candidates are as near as the nearest; 1 where it is alone.
-    metric, candidates
-        As they were asked for.
-    name
-        How to show some of the candidates, given by their ids.
-    """
-
-    ids: Int[Tensor, "layer+1 token k"]
-    scores: Float[Tensor, "layer+1 token k"]
-    recovered: Bool[Tensor, "layer+1 token"]
-    ties: Int[Tensor, "layer+1 token"]
-    metric: str
-    candidates: str
-    name: Callable[[Sequence[int]], list[str]]
-
-    @cached_property
-    def labels(self) -> list[list[list[str]]]:
-        """[layer+1][token][k], the neighbours to read.
-
-        Tokens of the text with their positions, as in "bank (2)"; words of the vocabulary with the
-        marks of its tokenizer.
-        """
-        numbers, places = self.ids.unique(return_inverse=True)
-        names = self.name(numbers.tolist())
-        return [[[names[i] for i in near] for near in layer] for layer in places.tolist()]
-
-    def __repr__(self) -> str:
-        share = self.recovered.float().mean(-1)
-        first, last = f"{float(share[0]):.0%}", f"{float(share[-1]):.0%}"
-        return (
-            f"Identity({self.metric}: {first} of tokens recovered at layer 0, {last} at the last)"
-        )

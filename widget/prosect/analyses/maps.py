@@ -10,20 +10,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prosect.anatomy.stream import Attended, Fed, Wrote
+from prosect.analyses.attribution import Attribution, attribute
+from prosect.analyses.certificate import certified
+from prosect.analyses.effective import Freedom, NullSpace
+from prosect.analyses.kinds import Kind, changes_of, kinds_of, scope_names
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.arguments import check_count, check_flag, check_known
-from prosect.attribution import Attribution, attribute
-from prosect.capture import Run
-from prosect.engines import effective, maps, measures, whole, zeroing
+from prosect.capture.run import Run
+from prosect.engines import contributions, effective, measures, scopes, zeroing
 from prosect.engines.activation import Baseline
-from prosect.engines.kinds import Kind, changes_of, kinds_of, scope_names
-from prosect.engines.maps import Layer, Scope, layers_of
+from prosect.engines.records import Attended, Fed, Wrote
+from prosect.engines.scopes import Layer, Scope, layers_of
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
-from prosect.nullspace import Freedom, NullSpace
-from prosect.results import certified
 from prosect.tokens import Token
+from prosect.validation import check_count, check_flag, check_known
 
 Measure = Literal["norm", "alti"]
 PairKind = Literal["piece", "expression", "same", "neighbour", "other"]
@@ -271,10 +271,10 @@ class Maps:
         if name == "attention":
             return self._attention()
         if name == "norm":
-            values = [maps.norm_map(_attended(layer), value_bias) for layer in self.layers()]
-            scopes = self._scopes(False, value_bias, "zero", "norm")
+            values = [scopes.norm_map(_attended(layer), value_bias) for layer in self.layers()]
+            measured = self._scopes(False, value_bias, "zero", "norm")
             error = certified(
-                max(layer["ATTN"].error for layer in scopes), f"the map {name}", self._dtype
+                max(layer["ATTN"].error for layer in measured), f"the map {name}", self._dtype
             )
             return TokenMap(torch.stack(values), name, _PER_HEAD, error)
         if name == "contribution":
@@ -294,15 +294,17 @@ class Maps:
         if name == "value_zeroing":
             values = [zeroing.value_zeroing(layer) for layer in self.layers()]
             return TokenMap(torch.stack(values), name, _PER_LAYER, 0.0)
-        scopes = [layer[name] for layer in self._scopes(kind.costly, value_bias, baseline, measure)]
+        measured = [
+            layer[name] for layer in self._scopes(kind.costly, value_bias, baseline, measure)
+        ]
         return TokenMap(
-            values=torch.stack([scope.values for scope in scopes]),
+            values=torch.stack([scope.values for scope in measured]),
             kind=name,
             axes=_PER_LAYER,
-            error=certified(max(s.error for s in scopes), f"the map {name}", self._dtype),
-            rest=torch.stack([scope.rest for scope in scopes]),
-            own=torch.stack([scope.own for scope in scopes]),
-            others=torch.stack([scope.others for scope in scopes]),
+            error=certified(max(s.error for s in measured), f"the map {name}", self._dtype),
+            rest=torch.stack([scope.rest for scope in measured]),
+            own=torch.stack([scope.own for scope in measured]),
+            others=torch.stack([scope.others for scope in measured]),
         )
 
     def layers(self) -> list[Layer]:
@@ -317,12 +319,12 @@ class Maps:
         key = (feed_forward, value_bias, baseline, measure)
         if key not in self._kept:
             self._kept[key] = [
-                maps.scopes_of(
+                scopes.scopes_of(
                     layer,
                     feed_forward=feed_forward or layer.parallel,
                     value_bias=value_bias,
                     baseline=baseline,
-                    measure=maps.l1_share if measure == "alti" else None,
+                    measure=scopes.l1_share if measure == "alti" else None,
                 )
                 for layer in self.layers()
             ]
@@ -415,11 +417,11 @@ class Maps:
     def _contribution(self, baseline: Baseline) -> TokenMap:
         hidden, stream = self._run.hidden, self._run.stream
         layers, n, _ = hidden.shape
-        rests, _ = whole.rest_of(stream, self._parallel, baseline)
+        rests, _ = contributions.rest_of(stream, self._parallel, baseline)
         total = torch.stack(rests)
         values = hidden.new_zeros(layers, n, n)
         own = hidden.new_zeros(hidden.shape)
-        blocks = whole.contributions(stream, self._parallel, range(n), baseline)
+        blocks = contributions.contributions(stream, self._parallel, range(n), baseline)
         for sources, states in blocks:
             for layer, parts in enumerate(states):
                 values[layer][:, sources] = parts.norm(dim=-1).T
@@ -443,8 +445,8 @@ class Maps:
         """The parts of every input token in one last hidden state, and the token-less rest."""
         check_known(baseline, get_args(Baseline), "baseline")
         stream, n = self._run.stream, self._run.hidden.shape[1]
-        rests, _ = whole.rest_of(stream, self._parallel, baseline)
-        blocks = whole.contributions(stream, self._parallel, range(n), baseline)
+        rests, _ = contributions.rest_of(stream, self._parallel, baseline)
+        blocks = contributions.contributions(stream, self._parallel, range(n), baseline)
         parts = torch.cat([states[-1][:, position] for _, states in blocks])
         return parts, rests[-1][position]
 

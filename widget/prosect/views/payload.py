@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from prosect.engines.kinds import Kind
-from prosect.results import Identity
+from prosect.analyses.identity import Identity
+from prosect.analyses.kinds import Kind
 from prosect.tokens import vocabulary_labels
 from prosect.trace import Trace
 

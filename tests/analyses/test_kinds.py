@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from families import FAMILIES, PAIRS, TEXTS, random_lens
-from prosect.engines.kinds import kinds_of
+from prosect.analyses.kinds import kinds_of
 
 POST = "ATTN ATTNRES ATB ATBFF ATBFFRES ATBFFRESLN"
 PRE = "ATTN ATB ATBLN ATBLNFF ATBLNFFRES"

@@ -9,7 +9,7 @@ import torch
 
 import prosect
 from families import FAMILIES, TEXTS, random_lens
-from prosect.engines.identity import METRICS, nearest
+from prosect.engines.nearest import METRICS, nearest
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import prosect
 from families import FAMILIES, TEXTS, random_lens, random_model
-from prosect import attribution
-from prosect.attribution import Attribution
+from prosect.analyses import attribution
+from prosect.analyses.attribution import Attribution
 
 BANK = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
 SHORT = "The river bank, the road."
@@ -97,7 +97,7 @@ def test_what_is_known_of_all_layers_is_not_computed_again(monkeypatch: pytest.M
     def again(*_: Any, **__: Any) -> Any:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("prosect.maps.attribute", again)
+    monkeypatch.setattr("prosect.analyses.maps.attribute", again)
     assert torch.equal(trace.attribution(progress=True).values, exact)
     found = trace.attribution(layers=[2, 1], targets=[3])
     assert (found.layers, found.targets) == ([2, 1], [3])
@@ -183,7 +183,7 @@ def test_an_interrupted_attribution_leaves_trace_and_model_usable(
             yield moved
 
     with monkeypatch.context() as patched:
-        patched.setattr("prosect.attribution.push", stopped)
+        patched.setattr("prosect.analyses.attribution.push", stopped)
         with pytest.raises(KeyboardInterrupt):
             trace.attribution(probes, progress=True)
     assert states_of(lens) == before
@@ -234,7 +234,7 @@ def test_a_bar_counts_the_tangents(
 def test_a_bar_appears_by_itself_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("prosect.attribution.PATIENCE", 1e-9)
+    monkeypatch.setattr("prosect.analyses.attribution.PATIENCE", 1e-9)
     count = random_lens("bert").trace(SHORT).hidden[0].numel()
     for ask in (lambda trace: trace.attribution(), lambda trace: trace.map("attribution")):
         ask(random_lens("bert").trace(SHORT))

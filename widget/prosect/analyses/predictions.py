@@ -7,6 +7,7 @@ vectors before the head sees it. So every family's head works, with its transfor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,11 +15,58 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.capture import ONE_AT_A_TIME, evaluating, lift
+from prosect.capture.run import ONE_AT_A_TIME, evaluating, lift
 from prosect.errors import UnsupportedModelError
 
 BLOCK = 2**24
 """How many logits are computed at once."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogitContributions:
+    """What each input token adds to one logit, signed.
+
+    Attributes
+    ----------
+    values
+        [source], in logits; with ``rest`` they sum to ``logit``.
+    rest
+        What belongs to no token: every bias on the way.
+    logit
+        What the model computes, before any cap.
+    error
+        The certificate: |Σ values + rest − logit| over the length of what is summed.
+    """
+
+    values: Float[Tensor, "source"]
+    rest: float
+    logit: float
+    error: float
+
+    def __repr__(self) -> str:
+        return f"LogitContributions(logit {self.logit:.3f}, error {self.error:.1e})"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A token that an output head predicts.
+
+    Attributes
+    ----------
+    label
+        How to show it.
+    id
+        Its index in the vocabulary.
+    probability
+        Of all tokens, in [0, 1].
+    logit
+        What the head computed.
+    """
+
+    label: str
+    id: int
+    probability: float
+    logit: float
 
 
 def logits_of(

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from prosect.anatomy.stream import Attended, Embedded, Fed, Normed, Projected, Record, State, Wrote
 from prosect.anatomy.vocabulary import Term
-from prosect.engines.parts import Centring, norm_mean, through_norm, through_projection
+from prosect.engines.linear import Centring, norm_mean, through_norm, through_projection
+from prosect.engines.records import Attended, Embedded, Fed, Normed, Projected, Record, State, Wrote
 
 By = Literal["layer", "head", "source", "norm", "embedding"]
 

@@ -10,8 +10,8 @@ from scipy import stats
 
 import prosect
 from families import FAMILIES, TEXTS, WINDOWS, random_lens, random_model, within_window
+from prosect.analyses.maps import pair_kinds
 from prosect.anatomy.vocabulary import looking_back
-from prosect.maps import pair_kinds
 from prosect.tokens import Token
 
 CAUSAL = ("bert-decoder", "gpt2", "gpt-neox", "gptj", "bloom", "opt-post-norm", "mistral", "gemma2")

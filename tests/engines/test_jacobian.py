@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from prosect.engines.attribution import Squares, along_input, estimated, exact, shares
+from prosect.engines.jacobian import Squares, along_input, estimated, exact, shares
 
 N, D = 5, 12
 

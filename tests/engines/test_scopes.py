@@ -16,10 +16,9 @@ from transformers import BertConfig, BertModel
 import plain
 import prosect
 from families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
-from prosect.anatomy.stream import Fed, Wrote
-from prosect.engines import maps
-from prosect.engines.kinds import Kind
-from prosect.engines.maps import Layer, layers_of, scopes_of
+from prosect.analyses.kinds import Kind
+from prosect.engines.records import Fed, Wrote
+from prosect.engines.scopes import Layer, layers_of, scopes_of
 
 BASELINES = ("zero", "bias")
 RIVER = "The bank raised its rates, so we walked along the river bank to watch the ducklings swim."
@@ -319,7 +318,7 @@ def test_blocks_of_targets_do_not_show(
         1,
         n * SIZES["d_ff"] * 7,
     ):  # one target at a time; seven, which do not divide them evenly
-        monkeypatch.setattr(maps, "BLOCK", block)
+        monkeypatch.setattr(scopes, "BLOCK", block)
         again = lens.trace(text)
         for kind, one in expected.items():
             other = again.map(kind, measure=measure)
@@ -351,7 +350,7 @@ def test_a_long_text_is_complete_and_its_blocks_do_not_show(
     assert len(trace.tokens) == 512
     expected = trace.map("ATBFFRESLN")
     assert expected.error < 1e-5
-    monkeypatch.setattr(maps, "BLOCK", 512 * 64 * 33)
+    monkeypatch.setattr(scopes, "BLOCK", 512 * 64 * 33)
     found = lens.trace(text).map("ATBFFRESLN")
     torch.testing.assert_close(found.values, expected.values, rtol=1e-4, atol=1e-5)
 

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.stream import Attended, Fed, Normed, Projected, Record, State, Wrote
 from prosect.engines.activation import Baseline
-from prosect.engines.maps import Frozen, frozen, shaped, through
+from prosect.engines.records import Attended, Fed, Normed, Projected, Record, State, Wrote
+from prosect.engines.scopes import Frozen, frozen, shaped, through
 
 
 def rest_of(

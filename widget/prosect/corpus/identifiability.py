@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from prosect import vocabulary
-from prosect.engines import identity, learned
+from prosect.analyses import identity as analysis
+from prosect.engines import learned, nearest
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
@@ -160,7 +160,7 @@ def learn_identity(
     parts = _split(lens, listed, progress)
     train, valid, test = parts
     states = len(train.hidden)
-    metric: identity.Metric = loss
+    metric: nearest.Metric = loss
     recovered = torch.zeros(seeds, states)
     transfer = torch.zeros(seeds, states, states)
     mistakes: list[Mistake] = []
@@ -230,19 +230,19 @@ def _right(texts: _Texts, candidates: str) -> Tensor:
 
 
 def _nearest(
-    lens: Lens, g: nn.Module, texts: _Texts, metric: identity.Metric, candidates: str
+    lens: Lens, g: nn.Module, texts: _Texts, metric: nearest.Metric, candidates: str
 ) -> Tensor:
     """[layer+1, token], the candidate nearest to g of every hidden vector."""
     with torch.no_grad():
         guess = g(texts.hidden)
     if candidates == "vocabulary":
-        found = vocabulary.search(lens.anatomy, guess, None, texts.ids, 1, metric, stem=True)
+        found = analysis.search(lens.anatomy, guess, None, texts.ids, 1, metric, stem=True)
         return found[0][..., 0]
     found = torch.empty(guess.shape[:-1], dtype=torch.long)
     for start in texts.starts.unique().tolist():
         own = (texts.starts == start).nonzero()[:, 0]
-        scores = identity.similarity(guess[:, own], texts.hidden[0, own], metric)
-        found[:, own] = identity.nearest(scores, 1)[0][..., 0] + start
+        scores = nearest.similarity(guess[:, own], texts.hidden[0, own], metric)
+        found[:, own] = nearest.nearest(scores, 1)[0][..., 0] + start
     return found
 
 

@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from prosect.anatomy.stream import Attended
-from prosect.arguments import check_share, whole_number
 from prosect.engines import effective, measures
+from prosect.engines.records import Attended
 from prosect.errors import ProsectError
+from prosect.validation import check_share, whole_number
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from torch import Tensor
 import plain
 import prosect
 from families import FAMILIES, PAIRS, TEXTS, random_lens
-from prosect.engines.whole import contributions, rest_of, rollout
+from prosect.engines.contributions import contributions, rest_of, rollout
 
 FLOAT32_INSIDE = {name for name, family in FAMILIES.items() if family.float32_norms} | {"bloom"}
 BASELINES = ("zero", "bias")

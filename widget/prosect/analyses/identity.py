@@ -2,20 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy, Norm
-from prosect.capture import lift
-from prosect.engines import identity
+from prosect.capture.run import lift
+from prosect.engines import nearest
 
 BLOCK = 2**23
 """How many numbers a block of candidates may take."""
 VECTORS = 2**10
 """How many hidden vectors are compared with a block of candidates at once."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Identity:
+    """Which input embeddings every hidden state is nearest to.
+
+    Attributes
+    ----------
+    ids
+        [layer+1, token, k], the neighbours, nearest first: positions in the text, or indices in the
+        vocabulary. Where candidates are equally near, the token itself comes first.
+    scores
+        [layer+1, token, k], cosine similarities or inner products, or Euclidean distances for the
+        metric "l2".
+    recovered
+        [layer+1, token], whether the token's own input embedding is the nearest, or as near as it.
+    ties
+        [layer+1, token], how many candidates are as near as the nearest; 1 where it is alone.
+    metric, candidates
+        As they were asked for.
+    name
+        How to show some of the candidates, given by their ids.
+    """
+
+    ids: Int[Tensor, "layer+1 token k"]
+    scores: Float[Tensor, "layer+1 token k"]
+    recovered: Bool[Tensor, "layer+1 token"]
+    ties: Int[Tensor, "layer+1 token"]
+    metric: str
+    candidates: str
+    name: Callable[[Sequence[int]], list[str]]
+
+    @cached_property
+    def labels(self) -> list[list[list[str]]]:
+        """[layer+1][token][k], the neighbours to read.
+
+        Tokens of the text with their positions, as in "bank (2)"; words of the vocabulary with the
+        marks of its tokenizer.
+        """
+        numbers, places = self.ids.unique(return_inverse=True)
+        names = self.name(numbers.tolist())
+        return [[[names[i] for i in near] for near in layer] for layer in places.tolist()]
+
+    def __repr__(self) -> str:
+        share = self.recovered.float().mean(-1)
+        first, last = f"{float(share[0]):.0%}", f"{float(share[-1]):.0%}"
+        return (
+            f"Identity({self.metric}: {first} of tokens recovered at layer 0, {last} at the last)"
+        )
 
 
 def search(
@@ -24,21 +75,21 @@ def search(
     embedded: Float[Tensor, "token d"] | None,
     ids: Int[Tensor, "token"],
     k: int,
-    metric: identity.Metric,
+    metric: nearest.Metric,
     *,
     stem: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The k words of the vocabulary nearest to every hidden vector, searched exactly.
 
     Some tokens at a time, so that the scores of long texts fit in memory. The arguments are those of
-    :func:`candidates`, what is returned is that of :func:`~prosect.engines.identity.nearest_of_many`.
+    :func:`candidates`, what is returned is that of :func:`~prosect.engines.nearest.nearest_of_many`.
     """
     found = []
     for part in torch.arange(len(ids)).split(max(1, VECTORS // len(hidden))):
         own = ids[part]
         sums = None if embedded is None else embedded[part]
         blocks = candidates(anatomy, sums, own, stem=stem)
-        found.append(identity.nearest_of_many(hidden[:, part], blocks, own, k, metric))
+        found.append(nearest.nearest_of_many(hidden[:, part], blocks, own, k, metric))
     numbers, scores, recovered, ties = (torch.cat(x, dim=1) for x in zip(*found, strict=True))
     return numbers, scores, recovered, ties
 

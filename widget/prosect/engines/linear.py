@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.stream import Normed, Projected
+from prosect.engines.records import Normed, Projected
 
 Centring = Literal["bias", "each"]
 """Where the mean that a norm subtracts goes: to the bias term (Mickus et al. 2022), or each part

@@ -12,8 +12,8 @@ from torch import Tensor
 import prosect
 from families import FAMILIES, PAIRS, STACKS, family_of, random_lens, sample
 from formulas import Attends, Feeds, Plain, sent, tolerance
-from prosect.anatomy.stream import Attended, Wrote
-from prosect.engines.finer import By, Part, sources_of
+from prosect.engines.records import Attended, Wrote
+from prosect.engines.splits import By, Part, sources_of
 
 SPLITS = get_args(By)
 

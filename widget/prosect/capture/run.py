@@ -16,17 +16,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from prosect.anatomy.stream import (
-    Affine,
-    Attended,
-    Embedded,
-    Fed,
-    Normed,
-    Projected,
-    Record,
-    State,
-    Wrote,
-)
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
@@ -38,8 +27,19 @@ from prosect.anatomy.vocabulary import (
     Sublayer,
     Term,
 )
+from prosect.capture.tap import Weighed, Weights, tapped
+from prosect.engines.records import (
+    Affine,
+    Attended,
+    Embedded,
+    Fed,
+    Normed,
+    Projected,
+    Record,
+    State,
+    Wrote,
+)
 from prosect.errors import ProsectError, UnsupportedModelError
-from prosect.tap import Weighed, Weights, tapped
 
 Side = Literal["input", "output"]
 ONE_AT_A_TIME = RLock()

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.stream import Affine, Attended, Fed, Normed, Record, State, Wrote
 from prosect.engines.activation import Baseline, gated_factors, ratio
+from prosect.engines.records import Affine, Attended, Fed, Normed, Record, State, Wrote
 from prosect.engines.terms import reconstruction_error
 
 BLOCK = 2**24
@@ -308,7 +308,7 @@ def scopes_of(
 ) -> dict[str, Scope]:
     """Every map of one layer, in the order of its computation.
 
-    By name, see :func:`prosect.engines.kinds.scope_names`.
+    By name, see :func:`prosect.analyses.kinds.scope_names`.
 
     Parameters
     ----------

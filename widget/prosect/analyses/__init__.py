@@ -1,0 +1,1 @@
+"""Results, each beside the engine calls that make it."""

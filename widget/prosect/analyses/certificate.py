@@ -1,0 +1,66 @@
+"""Certificates: how far the sum of parts may be from what the model computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from prosect.engines import terms as engine
+from prosect.engines.records import Record
+from prosect.errors import ReconstructionError
+
+TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far a decomposition may be off, relatively, before it is an error, by the model's precision.
+
+Half precision rounds the stream itself at every step; RMSNorm computes in float32 in any model.
+"""
+
+
+def certify(
+    values: Float[Tensor, "part *axes d"],
+    whole: Float[Tensor, "*axes d"],
+    stream: Sequence[Record],
+    dtype: torch.dtype,
+) -> float:
+    """The largest relative gap between sums of parts and wholes, if it is small enough.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is not; the message names the step where the sum first breaks.
+    """
+    # one layer (or target) after the other, so that no second copy of them all is made
+    gaps = [
+        engine.reconstruction_error(parts.sum(0), e).max()
+        for parts, e in zip(values.unbind(1), whole, strict=True)
+    ]
+    error = float(torch.stack(gaps).max())
+    allowed = TOLERANCES[dtype]
+    if not error <= allowed:
+        step = engine.first_break(stream, allowed)
+        raise ReconstructionError(
+            f"The parts miss the hidden states by {error:.1e} (relative), first at the {step}: "
+            "look for a hook or an adapter there that changes what the model computes, "
+            "or trace again if the weights were changed since."
+        )
+    return error
+
+
+def certified(error: float, what: str, dtype: torch.dtype) -> float:
+    """The error itself, if it is small enough for a model of that precision.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is not.
+    """
+    if not error <= TOLERANCES[dtype]:
+        raise ReconstructionError(
+            f"The parts of {what} miss what the model computed by {error:.1e} (relative): "
+            "look for a hook or an adapter that changes what the model computes, or trace again if the "
+            "weights were changed since."
+        )
+    return error

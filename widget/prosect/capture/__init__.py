@@ -1,0 +1,1 @@
+"""One forward pass, observed: hooks, the attention tap, and what a run leaves."""
