@@ -15,7 +15,7 @@ import pytest
 import prosect
 from families import random_lens
 from prosect.cli import main
-from prosect.views import sources
+from prosect.views import payload
 from prosect.views import view as views
 from views.test_arrays import decode
 
@@ -87,7 +87,7 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
 def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "WORK", 1.0)
+    monkeypatch.setattr(payload, "WORK", 1.0)
     monkeypatch.setattr(views, "PATIENCE", 1.0)
     trace = random_lens("bert").trace("a river")
 
