@@ -21,7 +21,7 @@ from torch import Tensor
 import prosect
 from prosect.capture.run import Run, run
 from prosect.engines.effective import coordinates, default_tolerance, effective_attention
-from prosect.engines.records import Attended, Wrote
+from prosect.engines.records import AttentionRecord
 
 TEXT = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
 LONG = 512
@@ -183,7 +183,7 @@ def without_null(a: Tensor, t: Tensor, tolerance: float) -> Tensor:
     return a - (a @ null) @ null.transpose(1, 2)
 
 
-def lower(found: Sequence[Attended]) -> list[Tensor]:
+def lower(found: Sequence[AttentionRecord]) -> list[Tensor]:
     """Attention as a causal model might have it: the lower triangle, rows summing to 1."""
     triangles = [layer.alpha.double().tril() for layer in found]
     return [a / a.sum(-1, keepdim=True) for a in triangles]
@@ -194,9 +194,8 @@ def minilm_run(lens: prosect.Lens) -> Run:
     return run(lens.trace("a").anatomy, {"input_ids": ids}, [LONG])[0]
 
 
-def attended(lens: prosect.Lens) -> list[Attended]:
-    details = [record.detail for record in minilm_run(lens).stream if isinstance(record, Wrote)]
-    return [detail for detail in details if isinstance(detail, Attended)]
+def attended(lens: prosect.Lens) -> list[AttentionRecord]:
+    return minilm_run(lens).stream.attentions
 
 
 # --- time ---------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ from transformers import BertConfig, BertModel
 from prosect.anatomy.families import anatomies_of
 from prosect.capture.run import Run, run
 from prosect.engines.contributions import contributions, rest_of
-from prosect.engines.records import Attended, Fed, Normed, Wrote
-from prosect.engines.scopes import Layer, Scope, layers_of, norm_map, scopes_of
+from prosect.engines.records import LayerRecord, NormRecord
+from prosect.engines.scopes import Scope, norm_map, scopes_of
 
 TOKENS, LONG = 128, 512
 SOURCES = 16
@@ -70,12 +70,8 @@ class Traced:
         inputs = {"input_ids": torch.randint(1000, 20_000, (1, tokens))}
         return cls(model, inputs, run(anatomies_of(model)[0], inputs, [tokens])[0])
 
-    @property
-    def parallel(self) -> list[bool]:
-        return [False] * len(self.run.attention)
-
-    def layers(self) -> list[Layer]:
-        return list(layers_of(self.run.stream, self.parallel))
+    def layers(self) -> list[LayerRecord]:
+        return self.run.stream.layers
 
     def forward(self) -> None:
         self.model(**self.inputs)
@@ -88,7 +84,7 @@ def before_feed_forward(traced: Traced) -> None:
     layers = traced.layers()
 
     def ours() -> list[tuple[Tensor, dict[str, Scope]]]:
-        return [(norm_map(attended(x)), scopes_of(x, feed_forward=False)) for x in layers]
+        return [(norm_map(x.attention), scopes_of(x, feed_forward=False)) for x in layers]
 
     def plain() -> list[dict[str, Tensor]]:
         return [plain_before_feed_forward(x) for x in layers]
@@ -103,11 +99,12 @@ def before_feed_forward(traced: Traced) -> None:
     verdict("time", seconds[name] / seconds[FORWARD], BEFORE_TARGET, "a forward pass")
 
 
-def plain_before_feed_forward(layer: Layer) -> dict[str, Tensor]:
+def plain_before_feed_forward(layer: LayerRecord) -> dict[str, Tensor]:
     """The same with a vector for every head and pair, as the formulas are written."""
-    one = attended(layer)
+    one = layer.attention
     heads = len(one.alpha)
-    f = one.value @ one.weight.unflatten(0, (heads, -1))  # [head, source, d]
+    W_O = one.output_map.weight(one.value).unflatten(0, (heads, -1))
+    f = one.value @ W_O  # [head, source, d]
     per_head, parts = [], torch.zeros(len(layer.x), *layer.x.shape)
     for alpha, sent in zip(one.alpha, f, strict=True):
         vectors = alpha[:, :, None] * sent
@@ -116,13 +113,13 @@ def plain_before_feed_forward(layer: Layer) -> dict[str, Tensor]:
     found = {"norm": torch.stack(per_head), "ATTN": parts.norm(dim=-1)}
     parts.diagonal().add_(layer.x.T)
     found["ATTNRES"] = parts.norm(dim=-1)
-    found["ATB"] = through_norm(parts, layer.records[1]).norm(dim=-1)
+    found["ATB"] = through_norm(parts, layer.following[0]).norm(dim=-1)
     return found
 
 
 def through_norm(parts: Tensor, norm: Any) -> Tensor:
     """γ ⊙ (part − mean(part)) / σ(whole), [target, source, d]."""
-    assert isinstance(norm, Normed)
+    assert isinstance(norm, NormRecord)
     assert norm.gain is not None
     return norm.gain * (parts - parts.mean(-1, keepdim=True)) / norm.std[:, None]
 
@@ -132,9 +129,9 @@ def through_norm(parts: Tensor, norm: Any) -> Tensor:
 
 def all_scopes(traced: Traced) -> None:
     layer = traced.layers()[5]
-    fed = feed_forward(layer)
-    n, d_ff = fed.u.shape
+    n, d_ff = layer.feed_forward.u.shape
     neurons = torch.randn(n * n, d_ff)
+    W_2 = layer.feed_forward.output_map.weight(neurons)
 
     def ours() -> dict[str, Scope]:
         return scopes_of(layer)
@@ -148,7 +145,7 @@ def all_scopes(traced: Traced) -> None:
     product, name = "n² rows through W2", "all scopes of one layer"
     seconds = interleaved(
         {
-            product: lambda: neurons @ fed.weight,
+            product: lambda: neurons @ W_2,
             name: ours,
             "  n² rows through W1 and W2": plain,
         },
@@ -158,20 +155,20 @@ def all_scopes(traced: Traced) -> None:
     verdict("time", seconds[name] / seconds[product], SCOPES_TARGET, "the product")
 
 
-def plain_scopes(layer: Layer) -> dict[str, Tensor]:
+def plain_scopes(layer: LayerRecord) -> dict[str, Tensor]:
     """A vector for every pair, through both weight matrices."""
     found = plain_before_feed_forward(layer)
-    one, fed = attended(layer), feed_forward(layer)
-    f = one.value @ one.weight.unflatten(0, (len(one.alpha), -1))
+    one, fed = layer.attention, layer.feed_forward
+    f = one.value @ one.output_map.weight(one.value).unflatten(0, (len(one.alpha), -1))
     parts = torch.einsum("hij,hjd->ijd", one.alpha, f)
     parts.diagonal().add_(layer.x.T)
-    parts = through_norm(parts, layer.records[1])
+    parts = through_norm(parts, layer.following[0])
     theta = 0.5 * (1 + torch.erf(fed.u / 2**0.5))
-    after = ((parts @ fed.inner.weight) * theta[:, None]) @ fed.weight
+    after = ((parts @ fed.inner.weight(parts)) * theta[:, None]) @ fed.output_map.weight(parts)
     found["ATBFF"] = after.norm(dim=-1)
     after = after + parts
     found["ATBFFRES"] = after.norm(dim=-1)
-    found["ATBFFRESLN"] = through_norm(after, layer.records[-1]).norm(dim=-1)
+    found["ATBFFRESLN"] = through_norm(after, layer.last_norm).norm(dim=-1)
     return found
 
 
@@ -182,7 +179,7 @@ def whole_model(traced: Traced) -> None:
     name = f"contributions of {SOURCES} tokens, all layers"
 
     def ours() -> None:
-        for _ in contributions(traced.run.stream, traced.parallel, range(SOURCES)):
+        for _ in contributions(traced.run.stream, range(SOURCES)):
             pass
 
     seconds = interleaved({FORWARD: traced.forward, name: ours}, 3)
@@ -215,8 +212,8 @@ def measure_memory(what: str) -> None:
     if what == "scopes":
         scopes_of(layers[0])
     else:
-        rest_of(traced.run.stream, traced.parallel)
-        blocks = contributions(traced.run.stream, traced.parallel, range(2 * SOURCES))
+        rest_of(traced.run.stream)
+        blocks = contributions(traced.run.stream, range(2 * SOURCES))
         for _sources, states in blocks:
             del states
     print((status("VmHWM") - before) / 1e6)
@@ -263,17 +260,6 @@ def agree(ours: Sequence[dict[str, Tensor]], plain: Sequence[dict[str, Tensor]])
 
 def values_of(scopes: dict[str, Scope]) -> dict[str, Tensor]:
     return {name: scope.values for name, scope in scopes.items()}
-
-
-def attended(layer: Layer) -> Attended:
-    detail = layer.attention.detail
-    assert isinstance(detail, Attended)
-    return detail
-
-
-def feed_forward(layer: Layer) -> Fed:
-    records = (r.detail for r in layer.records if isinstance(r, Wrote))
-    return next(detail for detail in records if isinstance(detail, Fed))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import prosect
 from prosect.analyses.terms import Terms
 from prosect.anatomy.families import anatomies_of
 from prosect.capture.run import Run, run
-from prosect.engines.records import Normed, Record, Wrote
+from prosect.engines.records import NormRecord, Record, WriteRecord
 
 TOKENS = 128
 SECONDS, ROUNDS = 8, 5
@@ -53,7 +53,7 @@ def products_of_norms(stream: Sequence[Record], last: int) -> Tensor:
     Every sublayer's output is multiplied by G≥λ, the product of g/σ over all norms from λ on, which
     is computed anew for each. Post-norm models only.
     """
-    norms = [record for record in stream if isinstance(record, Normed)][: 2 * last + 1]
+    norms = [record for record in stream if isinstance(record, NormRecord)][: 2 * last + 1]
 
     def G(first: int) -> Tensor:
         product = torch.ones_like(norms[0].std)
@@ -61,7 +61,7 @@ def products_of_norms(stream: Sequence[Record], last: int) -> Tensor:
             product = product * norm.gain / norm.std
         return product
 
-    written = [record for record in stream if isinstance(record, Wrote)][: 2 * last + 1]
+    written = [record for record in stream if isinstance(record, WriteRecord)][: 2 * last + 1]
     i = h = f = c = torch.zeros_like(written[0].output)
     for place, record in enumerate(written, start=1):
         match record.term:

@@ -116,7 +116,7 @@ def test_a_pair_keeps_its_types_in_a_batch() -> None:
     kinds = lens.tokenizer("the river", "the bank").token_type_ids
     assert set(kinds) == {0, 1}
     table: Any = lens.model.base_model.embeddings.token_type_embeddings
-    pieces: Any = got.run.stream[0].detail  # pyright: ignore
+    pieces: Any = got.run.stream.start
     assert torch.equal(pieces.pieces["type"], table.weight[kinds])
 
 

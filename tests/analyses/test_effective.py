@@ -13,7 +13,6 @@ import prosect
 from families import TEXTS, WINDOWS, random_lens, within_window
 from prosect.analyses.effective import Freedom, NullSpace, random_baseline
 from prosect.anatomy.vocabulary import looking_back
-from prosect.engines.records import Attended, Wrote
 from prosect.errors import ProsectError
 
 LONG = " ".join(TEXTS[:2])
@@ -32,14 +31,10 @@ def windowed(family: str) -> prosect.Trace:
 
 def head_of(trace: prosect.Trace, layer: int, head: int) -> tuple[Tensor, Tensor]:
     """A and T = V W_O of one head, as they are."""
-    found = [
-        record.detail
-        for record in trace.run.stream
-        if isinstance(record, Wrote) and isinstance(record.detail, Attended)
-    ][layer]
+    found = trace.run.stream.attentions[layer]
     heads = len(found.alpha)
     value = found.value[head // (heads // len(found.value))]
-    return found.alpha[head], value @ found.weight.unflatten(0, (heads, -1))[head]
+    return found.alpha[head], value @ found.output_map.weight(value).unflatten(0, (heads, -1))[head]
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
@@ -209,11 +204,7 @@ def test_short_texts_leave_no_alternative() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
     trace = traced("gpt2" if causal else "bert")
-    found = next(
-        record.detail
-        for record in trace.run.stream
-        if isinstance(record, Wrote) and isinstance(record.detail, Attended)
-    )
+    found = trace.run.stream.attentions[0]
     silent = replace(found, value=torch.zeros_like(found.value))
     space = NullSpace.of(silent, 0, 0, 1e-13)
     assert (space.rank, space.dimension) == (0, len(trace.tokens) - 1)

@@ -12,16 +12,17 @@ import prosect
 from families import PAIRS, STACKS, family_of, random_lens, sample, trace_of
 from formulas import Attends, model_of
 from prosect.anatomy.vocabulary import Anatomy, Attention, FeedForward
-from prosect.engines.records import Attended, Fed, Wrote
+from prosect.engines.records import AttentionRecord, FeedForwardRecord
 
 
 def sublayers(anatomy: Anatomy) -> list[Attention | FeedForward]:
     return [step for step in anatomy.steps() if isinstance(step, Attention | FeedForward)]
 
 
-def written(trace: prosect.Trace) -> list[Wrote]:
+def written(trace: prosect.Trace) -> list[AttentionRecord | FeedForwardRecord]:
     """What the sublayers wrote, in the order of the computation."""
-    return [record for record in trace.run.stream if isinstance(record, Wrote)][1:]
+    kinds = AttentionRecord | FeedForwardRecord
+    return [record for record in trace.run.stream if isinstance(record, kinds)]
 
 
 def close(got: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12) -> bool:
@@ -48,24 +49,20 @@ def test_the_values_are_the_modules_input_times_the_named_columns(stack: str) ->
         handle.remove()
     if trace.encoder is not None:  # cross-attention reads the encoder's states, self-attention ours
         assert len(inputs) == 2 * len(anatomy.blocks)
-    details = [w.detail for w in written(trace) if isinstance(w.detail, Attended)]
-    for step, x, detail in zip(attentions, inputs, details, strict=True):
+    for step, x, record in zip(attentions, inputs, trace.run.stream.attentions, strict=True):
         values = x @ step.value.weight
         if step.value.bias is not None:
             values = values + step.value.bias
-        assert close(detail.value.transpose(0, 1).flatten(1), values)
+        assert close(record.value.transpose(0, 1).flatten(1), values)
 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_values_weighted_by_attention_are_what_the_output_projection_reads(stack: str) -> None:
     tolerance = 1e-6 if stack == "bloom" else 1e-12
-    for record in written(sample(stack)):
-        if not isinstance(record.detail, Attended):
-            continue
-        detail = record.detail
-        shared = len(detail.alpha) // len(detail.value)
-        heads = [alpha @ detail.value[head // shared] for head, alpha in enumerate(detail.alpha)]
-        assert close(detail.context, torch.cat(heads, -1), tolerance), record.name
+    for record in sample(stack).run.stream.attentions:
+        shared = len(record.alpha) // len(record.value)
+        heads = [alpha @ record.value[head // shared] for head, alpha in enumerate(record.alpha)]
+        assert close(record.context, torch.cat(heads, -1), tolerance), record.name
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -73,14 +70,12 @@ def test_what_a_sublayer_writes_is_its_last_map_of_what_that_map_reads(stack: st
     trace = sample(stack)
     steps = sublayers(trace.anatomy)
     for step, record in zip(steps, written(trace), strict=True):
-        detail = record.detail
-        assert isinstance(detail, Attended | Fed)
-        inner = detail.context if isinstance(detail, Attended) else detail.neurons
+        inner = record.context if isinstance(record, AttentionRecord) else record.neurons
         expected = inner @ step.output.weight
         if step.output.bias is not None:
             expected = expected + step.output.bias
         assert close(record.output, expected), record.name
-        assert torch.equal(detail.weight, step.output.weight)
+        assert torch.equal(record.output_map.weight(inner), step.output.weight)
 
 
 @pytest.mark.parametrize("stack", STACKS)

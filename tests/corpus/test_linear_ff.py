@@ -18,7 +18,6 @@ from families import FAMILIES, STACKS, random_lens, sample
 from prosect import corpus
 from prosect.corpus.linear_ff import Products, fed
 from prosect.corpus.texts import lot
-from prosect.engines.records import Fed, Wrote
 
 TEXTS = sentences(30)
 SHARE = 0.3
@@ -54,15 +53,14 @@ def plainly(x: np.ndarray, y: np.ndarray, at: np.ndarray, true: np.ndarray) -> n
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_feed_forward_makes_its_output_of_what_it_reads(stack: str) -> None:
     trace = sample(stack)
-    steps = [r for r in trace.run.stream if isinstance(r, Wrote) and isinstance(r.detail, Fed)]
+    steps = trace.run.stream.feed_forwards
     assert len(steps) == len(trace.anatomy.blocks)
     for step in steps:
-        detail = step.detail
-        assert isinstance(detail, Fed)
-        neurons = detail.activation(detail.inner(detail.read))
-        if detail.gate is not None:
-            neurons = neurons * detail.gate(detail.read)
-        expected = neurons @ detail.weight + (0 if detail.bias is None else detail.bias)
+        neurons = step.activation(step.inner(step.read))
+        if step.gate is not None:
+            neurons = neurons * step.gate(step.read)
+        expected = neurons @ step.output_map.weight(neurons)
+        expected = expected + (0 if step.bias is None else step.bias)
         torch.testing.assert_close(step.output, expected, rtol=1e-9, atol=1e-9)
 
 

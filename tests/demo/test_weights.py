@@ -94,7 +94,7 @@ def test_smollm2_shares_three_keys_and_values_among_nine_heads() -> None:
     assert (attention.heads, attention.kv_heads) == (9, 3)
 
 
-def masked(name: str, text: str) -> prosect.results.Prediction:
+def masked(name: str, text: str) -> prosect.Prediction:
     trace = lens(name).trace(text)
     (place,) = [i for i, token in enumerate(trace.tokens) if token.label == "[MASK]"]
     return trace.predict(position=place)[0]

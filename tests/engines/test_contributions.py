@@ -19,13 +19,10 @@ BASELINES = ("zero", "bias")
 
 def parts_of(trace: prosect.Trace, baseline: Any = "zero", block: int = 8) -> tuple[Tensor, Tensor]:
     """[layer+1, source, target, d], and the rest [layer+1, target, d]."""
-    stream, parallel = trace.run.stream, [block.parallel for block in trace.anatomy.blocks]
-    rest, _ = rest_of(stream, parallel, baseline)
+    stream = trace.run.stream
+    rest, _ = rest_of(stream, baseline)
     n = len(trace.tokens)
-    blocks = [
-        torch.stack(states)
-        for _, states in contributions(stream, parallel, range(n), baseline, block)
-    ]
+    blocks = [torch.stack(states) for _, states in contributions(stream, range(n), baseline, block)]
     return torch.cat(blocks, dim=1), torch.stack(rest)
 
 
@@ -54,8 +51,7 @@ def test_blocks_of_sources_do_not_show(family: str) -> None:
 def test_chosen_sources_are_those_asked_for() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
     every, _ = parts_of(trace)
-    parallel = [False] * len(trace.anatomy.blocks)
-    ((sources, states),) = contributions(trace.run.stream, parallel, [7, 2])
+    ((sources, states),) = contributions(trace.run.stream, [7, 2])
     assert sources == [7, 2]
     torch.testing.assert_close(torch.stack(states), every[:, [7, 2]])
 

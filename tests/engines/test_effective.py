@@ -28,7 +28,7 @@ from prosect.engines.effective import (
     furthest,
     null_basis,
 )
-from prosect.engines.records import Attended, Wrote
+from prosect.engines.records import Affine, AttentionRecord, Weight
 
 LONG = " ".join(TEXTS[:2])
 ENCODERS = ("bert", "mpnet", "bart", "deberta-v2", "t5")
@@ -41,19 +41,15 @@ def traced(family: str) -> prosect.Trace:
     return random_lens(family).trace(LONG)
 
 
-def attentions(trace: prosect.Trace) -> list[Attended]:
-    return [
-        record.detail
-        for record in trace.run.stream
-        if isinstance(record, Wrote) and isinstance(record.detail, Attended)
-    ]
+def attentions(trace: prosect.Trace) -> list[AttentionRecord]:
+    return trace.run.stream.attentions
 
 
-def outputs(attended: Attended) -> Tensor:
+def outputs(attended: AttentionRecord) -> Tensor:
     """T = V W_O of every head itself, [head, source, d]."""
     heads = len(attended.alpha)
     value = attended.value.repeat_interleave(heads // len(attended.value), dim=0)
-    return value.double() @ attended.weight.double().unflatten(0, (heads, -1))
+    return value.double() @ attended.output_map.weight(value.double()).unflatten(0, (heads, -1))
 
 
 def without_null(a: Tensor, t: Tensor, tolerance: float) -> Tensor:
@@ -231,18 +227,24 @@ def test_coordinates_are_as_good_as_the_outputs_where_weights_lack_rank(causal: 
         torch.testing.assert_close(k, plain, rtol=0, atol=1e-8)
 
 
-def built(alpha: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None = None) -> Attended:
+def built(
+    alpha: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> AttentionRecord:
     """A record of an attention sublayer, what the engine reads of it."""
     context = (alpha @ value).transpose(0, 1).flatten(1)
-    rest = {"source_key": None, "read": context, "scores": None, "tables": None}
-    return Attended(
+    matrix = weight.flatten(0, 1)
+    return AttentionRecord(
+        name="attention",
+        term="attention",
+        layer=0,
+        output=context @ matrix,
         context=context,
-        weight=weight.flatten(0, 1),
+        output_map=Affine(Weight("output", (matrix,)), None),
         alpha=alpha,
         value=value,
-        value_map=None,  # pyright: ignore[reportArgumentType]
-        value_bias=bias,
-        **rest,  # pyright: ignore[reportArgumentType]
+        value_map=Affine(Weight("value", ()), None if bias is None else bias.flatten()),
+        read=context,
+        scores=None,
     )
 
 
@@ -264,7 +266,7 @@ def test_a_trace_can_leave_the_bias_out(family: str) -> None:
     attended = attentions(trace)[0]
     assert attended.value_bias is not None
     value = attended.value - attended.value_bias[:, None]
-    t = value @ attended.weight.unflatten(0, (len(value), -1))
+    t = value @ attended.output_map.weight(value).unflatten(0, (len(value), -1))
     found = trace.map("effective", value_bias=False).values[0]
     limit = default_tolerance(len(trace.tokens), 8, torch.float64)
     plain = by_rows if family == "gpt2" else without_null

@@ -9,6 +9,7 @@ import torch
 
 import prosect
 from families import FAMILIES, TEXTS, random_lens
+from prosect.analyses import identity
 from prosect.engines.nearest import METRICS, nearest
 
 
@@ -78,7 +79,7 @@ def _vocabulary(lens: prosect.Lens, trace: prosect.Trace, positions: bool) -> to
 def test_the_vocabulary_is_searched_exactly(
     metric: str, positions: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prosect.vocabulary, "BLOCK", 5000)  # several blocks
+    monkeypatch.setattr(identity, "BLOCK", 5000)  # several blocks
     lens = random_lens("bert")
     trace = lens.trace(TEXTS[1])
     found = trace.identify(3, metric, "vocabulary", positions=positions)  # pyright: ignore
@@ -143,7 +144,7 @@ def test_long_texts_are_searched_some_tokens_at_a_time(
 ) -> None:
     whole = random_lens("bert").trace(TEXTS[0])
     expected = whole.identify(4, "l2", "vocabulary", positions=positions)
-    monkeypatch.setattr(prosect.vocabulary, "VECTORS", 9)  # two tokens of four states
+    monkeypatch.setattr(identity, "VECTORS", 9)  # two tokens of four states
     found = random_lens("bert").trace(TEXTS[0]).identify(4, "l2", "vocabulary", positions=positions)
     assert torch.equal(found.ids, expected.ids)
     torch.testing.assert_close(found.scores, expected.scores)

@@ -17,8 +17,9 @@ import plain
 import prosect
 from families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 from prosect.analyses.kinds import Kind
-from prosect.engines.records import Fed, Wrote
-from prosect.engines.scopes import Layer, layers_of, scopes_of
+from prosect.engines import scopes
+from prosect.engines.records import FeedForwardRecord, LayerRecord
+from prosect.engines.scopes import scopes_of
 
 BASELINES = ("zero", "bias")
 RIVER = "The bank raised its rates, so we walked along the river bank to watch the ducklings swim."
@@ -44,8 +45,8 @@ def traces_of(family: str, dtype: torch.dtype = torch.float64) -> list[prosect.T
     return traces
 
 
-def layers(trace: prosect.Trace) -> list[Layer]:
-    return list(layers_of(trace.run.stream, [block.parallel for block in trace.anatomy.blocks]))
+def layers(trace: prosect.Trace) -> list[LayerRecord]:
+    return trace.run.stream.layers
 
 
 def scope_kinds(trace: prosect.Trace) -> list[str]:
@@ -96,13 +97,14 @@ def test_the_error_is_the_gap_between_materialised_parts_and_the_output(
     layer, number = layers(trace)[0], 0
     torch.manual_seed(1)
     off = [0.01 * torch.randn_like(layer.x) for _ in range(2)]
-    records = []
-    for record in layer.records:
-        if isinstance(record, Wrote):
-            by = off[1] if isinstance(record.detail, Fed) else off[0]
-            record = replace(record, output=record.output + by)
-        records.append(record)
-    broken = replace(layer, records=tuple(records), y=None)
+    attention = replace(layer.attention, output=layer.attention.output + off[0])
+    following = tuple(
+        replace(record, output=record.output + off[1])
+        if isinstance(record, FeedForwardRecord)
+        else record
+        for record in layer.following
+    )
+    broken = replace(layer, attention=attention, following=following, y=None)
     w = plain.weights_of(trace.lens.model, number)
     parts = plain.scopes(w, layer.x, trace.attention[number], baseline=baseline)
     expected = _gaps(w, parts, *off)

@@ -12,7 +12,6 @@ from torch import Tensor
 import prosect
 from families import FAMILIES, PAIRS, STACKS, family_of, random_lens, sample
 from formulas import Attends, Feeds, Plain, sent, tolerance
-from prosect.engines.records import Attended, Wrote
 from prosect.engines.splits import By, Part, sources_of
 
 SPLITS = get_args(By)
@@ -105,23 +104,18 @@ def test_sources_equal_a_plain_loop(stack: str) -> None:
     trace = sample(stack)
     plain = Plain(trace)
     targets = torch.tensor([0, 3, len(trace.tokens) - 1])
-    records = [
-        record
-        for record in trace.run.stream
-        if isinstance(record, Wrote) and isinstance(record.detail, Attended)
-    ]
+    records = trace.run.stream.attentions
     assert len(records) == sum(
         isinstance(sublayer, Attends) for layer in plain.model.layers for sublayer in layer
     )
     for record in records:
-        sublayers = plain.model.layers[record.layer - 1]
+        sublayers = plain.model.layers[record.layer]
         attends = next(s for s in sublayers if isinstance(s, Attends) and s.term == record.term)
-        alpha = plain.alpha(record.layer, record.term)
-        x = plain.inputs[record.layer, record.term]
-        assert isinstance(record.detail, Attended)
+        alpha = plain.alpha(record.layer + 1, record.term)
+        x = plain.inputs[record.layer + 1, record.term]
         for head in range(len(alpha)):
             expected = sent(alpha, x, attends, head).detach()
-            got = sources_of(record.detail, head, targets)
+            got = sources_of(record, head, targets)
             assert_close(got, expected[:, targets], expected, 1e-12)
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import prosect
 from families import FAMILIES, STACKS, TEXTS, family_of, random_lens, trace_of
-from prosect.engines.records import Attended, Wrote
 from prosect.errors import ProsectError, UnsupportedModelError
 
 TEXT = "The river bank, the road."
@@ -115,7 +114,7 @@ def jacobian(stack: str, start: int = 0) -> Tensor:
     return jacobian_of(trace, start, lambda x: rerun(trace, start, x))
 
 
-def assert_norms(found: prosect.attribution.Attribution, exact: Tensor, most: float) -> None:
+def assert_norms(found: prosect.Attribution, exact: Tensor, most: float) -> None:
     """Norms equal those of the Jacobian's blocks, relative to the largest of the row."""
     assert found.norms.shape == exact.shape
     gap = (found.norms - exact).abs() / exact.amax(-1, keepdim=True)
@@ -240,8 +239,8 @@ def test_windows_are_narrower_than_the_text(stack: str) -> None:
 
 def test_a_source_is_another_text_and_stays() -> None:
     trace = traced("bart-decoder")
-    crossing = [r.detail for r in trace.run.stream if isinstance(r, Wrote) and r.term == "source"]
-    assert all(isinstance(d, Attended) and d.source_key is not None for d in crossing)
+    crossing = [record for record in trace.run.stream.attentions if record.term == "source"]
+    assert all(record.source_key is not None for record in crossing)
     assert len(crossing) == 3
 
 

@@ -21,9 +21,9 @@ from prosect.analyses.predictions import logits_of_one
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.families import anatomies_of
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.capture.run import Run, evaluating, lift, run
+from prosect.capture.run import Run, evaluating, run
 from prosect.capture.tap import attending
-from prosect.engines.records import Fed, Wrote
+from prosect.capture.weights import lift
 from prosect.engines.splits import By
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
@@ -260,9 +260,8 @@ def _finer(stacks: Stacks, dtype: torch.dtype) -> str:
         for by in get_args(By):
             parts = Parts.of(one.stream, one.hidden, dtype, by, last, [target])
             error = max(error, parts.error)
-        for record in one.stream:
-            if isinstance(record, Wrote) and isinstance(record.detail, Fed):
-                error = max(error, Neurons.of(record, record.detail, target, 1, dtype).error)
+        for record in one.stream.feed_forwards:
+            error = max(error, Neurons.of(record, target, 1, dtype).error)
     return f"by {', '.join(get_args(By))}, and by neuron, error {error:.1e}"
 
 

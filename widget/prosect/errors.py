@@ -15,3 +15,7 @@ class UnsupportedModelError(ProsectError):
 
 class ReconstructionError(ProsectError):
     """Parts do not add up to what the model computed; the message names where they stop."""
+
+
+class StaleTraceError(ProsectError):
+    """A weight that an analysis needs was changed after the text was traced."""

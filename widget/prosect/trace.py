@@ -22,11 +22,11 @@ from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.heads import head_of
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture.run import Run
+from prosect.capture.weights import head_record_of
 from prosect.engines import contributions, measures, nearest
 from prosect.engines.activation import Baseline
 from prosect.engines.linear import Centring
 from prosect.engines.logits import logit_parts
-from prosect.engines.records import Attended, Fed, Wrote
 from prosect.engines.splits import By
 from prosect.errors import ProsectError
 from prosect.tokens import Token, token_label, vocabulary_labels
@@ -185,12 +185,8 @@ class Trace:
             last = len(self.anatomy.blocks) - 1
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
         check_count(k, "k counts neurons")
-        for record in self.run.stream:
-            if not isinstance(record, Wrote) or record.layer != layer + 1:
-                continue
-            if isinstance(record.detail, Fed):
-                return Neurons.of(record, record.detail, position, k, self.lens.model.dtype)
-        raise AssertionError("every layer has a feed-forward")
+        record = self.run.stream.layers[layer].feed_forward
+        return Neurons.of(record, position, k, self.lens.model.dtype)
 
     def predict(
         self, terms: Term | Sequence[Term] | None = None, position: int = -1, k: int = 10
@@ -368,8 +364,8 @@ class Trace:
         id = whole_number(token.id if isinstance(token, Prediction) else token, "token's index")
         self._check_head_is_here()
         (place,) = self._positions([position])
-        head = head_of(self.lens.model)
-        size = head.decoder.weight.shape[1]
+        head = head_record_of(head_of(self.lens.model), self.lens.model, self.hidden.device)
+        _, size = head.decoder.weight.shape
         if not 0 <= id < size:
             raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {id}.")
         parts, rest = self._maps.last_parts(place, baseline)
@@ -527,9 +523,7 @@ class Trace:
         seed = whole_number(seed, "seed")
         kept, _, _ = self._maps.effective(value_bias)
         special = [i for i, token in enumerate(self.tokens) if token.special]
-        first = self._maps.layers()[0].attention.detail
-        assert isinstance(first, Attended)
-        d_head = first.value.shape[-1]
+        d_head = self.run.stream.layers[0].attention.value.shape[-1]
         return correlate(self.attention, kept, special, d_head, self._maps.visible(), seed)
 
     def attribution(
@@ -706,8 +700,7 @@ class Trace:
         self, k: int, metric: nearest.Metric, positions: bool, stem: bool
     ) -> Identity:
         ids = torch.tensor([token.id for token in self.tokens], device=self.hidden.device)
-        start = self.run.stream[0]
-        assert isinstance(start, Wrote)
+        start = self.run.stream.start
         if not stem and self.anatomy.words.embedding_dim != self.hidden.shape[-1]:
             raise ProsectError(
                 "This model's word embeddings are narrower than its hidden states: use stem=True."

@@ -12,8 +12,8 @@ from tqdm.auto import tqdm
 
 from prosect.capture.run import Run
 from prosect.engines import jacobian as engine
-from prosect.engines.records import Attended, Embedded, Fed, State, Wrote
-from prosect.engines.tangents import Point, merged, points, push, written
+from prosect.engines.records import AttentionRecord, StateRecord
+from prosect.engines.tangents import Point, merged, points, push, written_tangent
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.validation import listed, whole_number
 
@@ -143,7 +143,6 @@ class Attribution:
 
 def attribute(
     run: Run,
-    parallel: Sequence[bool],
     *,
     probes: int | None,
     layers: Sequence[int],
@@ -154,22 +153,21 @@ def attribute(
     progress: bool | None,
 ) -> Attribution:
     """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
-    details = [record.detail for record in run.stream if isinstance(record, Wrote)]
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
-    if any(isinstance(detail, Attended) and detail.scores is None for detail in details):
+    if any(record.scores is None for record in run.stream.attentions):
         raise UnsupportedModelError(
             "The attention scores of this architecture have no derivative here yet: "
             "use trace.map('contribution'), which needs none."
         )
-    walked, x = points(run.stream, parallel), run.hidden[start]
+    walked, x = points(run.stream), run.hidden[start]
     n, d = x.shape
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
     if head is None:
         end = next(i for i, point in enumerate(walked) if _is_state(point, max(layers) + 1))
         path, reached = walked[first + 1 : end + 1], range(start, max(layers) + 1)
     else:
-        end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0] + 1))
+        end = next(i for i, point in enumerate(walked) if _attends_in(point, head[0]))
         path, reached, layers = walked[first + 1 : end], [head[0]], [head[0]]
 
     def carry(dx: Tensor) -> Iterator[Tensor]:
@@ -178,7 +176,11 @@ def attribute(
         return iter([_through_head(dx, path, walked[end], head[1])])
 
     observed = len(reached)
-    widest = max(n * d, *(_width(detail) for detail in details))
+    widest = max(
+        n * d,
+        *(record.alpha.numel() for record in run.stream.attentions),
+        *(record.neurons.numel() for record in run.stream.feed_forwards),
+    )
     batch = max(1, BATCH_NUMBERS // widest)
     delay = PATIENCE if progress is None else 0
     tangents = n if times_input else n * (d if probes is None else probes)
@@ -207,27 +209,19 @@ def attribute(
     )
 
 
-def _width(detail: Embedded | Attended | Fed | None) -> int:
-    """How many numbers of a tangent a sublayer holds at once."""
-    match detail:
-        case Attended():
-            return detail.alpha.numel()
-        case Fed():
-            return detail.neurons.numel()
-    return 0
-
-
 def _is_state(point: Point, layer: int) -> bool:
-    return isinstance(point.record, State) and point.record.layer == layer
+    return isinstance(point.record, StateRecord) and point.record.index == layer
 
 
 def _attends_in(point: Point, layer: int) -> bool:
     record = point.record
-    return isinstance(record, Wrote) and record.layer == layer and record.term == "attention"
+    return (
+        isinstance(record, AttentionRecord) and record.layer == layer and record.term == "attention"
+    )
 
 
 def _through_head(dx: Tensor, path: Sequence[Point], at: Point, head: int) -> Tensor:
     """The change of what one head writes."""
-    assert isinstance(at.record, Wrote)
-    *_, (_, moved) = [(at.record.layer, dx), *push(dx, path)]
-    return written(moved, at.x, at.record, head)
+    assert isinstance(at.record, AttentionRecord)
+    *_, (_, moved) = [(0, dx), *push(dx, path)]
+    return written_tangent(moved, at.x, at.record, head)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from prosect.engines import terms as engine
-from prosect.engines.records import Record
+from prosect.engines.records import Stream
 from prosect.errors import ReconstructionError
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -22,7 +20,7 @@ Half precision rounds the stream itself at every step; RMSNorm computes in float
 def certify(
     values: Float[Tensor, "part *axes d"],
     whole: Float[Tensor, "*axes d"],
-    stream: Sequence[Record],
+    stream: Stream,
     dtype: torch.dtype,
 ) -> float:
     """The largest relative gap between sums of parts and wholes, if it is small enough.

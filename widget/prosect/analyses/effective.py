@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from prosect.engines import effective, measures
-from prosect.engines.records import Attended
+from prosect.engines.records import AttentionRecord
 from prosect.errors import ProsectError
 from prosect.validation import check_share, whole_number
 
@@ -115,7 +115,12 @@ class NullSpace:
 
     @classmethod
     def of(
-        cls, attended: Attended, layer: int, head: int, tolerance: float, value_bias: bool = True
+        cls,
+        attended: AttentionRecord,
+        layer: int,
+        head: int,
+        tolerance: float,
+        value_bias: bool = True,
     ) -> NullSpace:
         """The null space of one head of a run."""
         t = effective.coordinates(attended, value_bias)[head]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy, Norm
-from prosect.capture.run import lift
+from prosect.capture.weights import lift
 from prosect.engines import nearest
 
 BLOCK = 2**23

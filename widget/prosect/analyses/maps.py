@@ -18,8 +18,8 @@ from prosect.anatomy.vocabulary import Anatomy
 from prosect.capture.run import Run
 from prosect.engines import contributions, effective, measures, scopes, zeroing
 from prosect.engines.activation import Baseline
-from prosect.engines.records import Attended, Fed, Wrote
-from prosect.engines.scopes import Layer, Scope, layers_of
+from prosect.engines.records import LayerRecord
+from prosect.engines.scopes import Scope
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.tokens import Token
@@ -223,7 +223,6 @@ class Maps:
 
     def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
         self._run, self._dtype = run, dtype
-        self._parallel = [block.parallel for block in anatomy.blocks]
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._scope_names = scope_names(anatomy.blocks[0])
         self._changes = changes_of(anatomy.blocks[0])
@@ -271,7 +270,7 @@ class Maps:
         if name == "attention":
             return self._attention()
         if name == "norm":
-            values = [scopes.norm_map(_attended(layer), value_bias) for layer in self.layers()]
+            values = [scopes.norm_map(layer.attention, value_bias) for layer in self.layers()]
             measured = self._scopes(False, value_bias, "zero", "norm")
             error = certified(
                 max(layer["ATTN"].error for layer in measured), f"the map {name}", self._dtype
@@ -307,11 +306,9 @@ class Maps:
             others=torch.stack([scope.others for scope in measured]),
         )
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LayerRecord]:
         """The run, block by block."""
-        if ("layers",) not in self._kept:
-            self._kept["layers",] = list(layers_of(self._run.stream, self._parallel))
-        return self._kept["layers",]
+        return self._run.stream.layers
 
     def _scopes(
         self, feed_forward: bool, value_bias: bool, baseline: Baseline, measure: Measure
@@ -321,7 +318,7 @@ class Maps:
             self._kept[key] = [
                 scopes.scopes_of(
                     layer,
-                    feed_forward=feed_forward or layer.parallel,
+                    feed_forward=feed_forward or layer.feed_forward.parallel,
                     value_bias=value_bias,
                     baseline=baseline,
                     measure=scopes.l1_share if measure == "alti" else None,
@@ -336,7 +333,7 @@ class Maps:
 
     def tolerance(self) -> float:
         """The share of the largest singular value below which another is rounding error."""
-        value = _attended(self.layers()[0]).value
+        value = self.layers()[0].attention.value
         return effective.default_tolerance(value.shape[1], value.shape[2], self._dtype)
 
     def effective(
@@ -348,7 +345,7 @@ class Maps:
             found, ranks, worst = torch.empty_like(self._run.attention), [], 0.0
             limit = self.tolerance() if tolerance is None else tolerance
             for kept, layer in zip(found, self.layers(), strict=True):
-                attended = _attended(layer)
+                attended = layer.attention
                 alpha, t = attended.alpha, effective.coordinates(attended, value_bias)
                 projected, rank = effective.effective_attention(alpha, t, limit, attended.visible)
                 kept.copy_(projected)
@@ -362,7 +359,7 @@ class Maps:
         limit = self.tolerance() if tolerance is None else tolerance
         n, found, sees = self._run.hidden.shape[1], [], []
         for layer in self.layers():
-            attended = _attended(layer)
+            attended = layer.attention
             _, seen = effective.freest(n, attended.visible)
             t = effective.coordinates(attended, value_bias)[:, seen.to(attended.value.device)]
             found.append(effective.freedom(t, limit))
@@ -375,13 +372,13 @@ class Maps:
     ) -> NullSpace:
         """The null space of one head."""
         limit = self.tolerance() if tolerance is None else tolerance
-        attended = _attended(self.layers()[layer])
+        attended = self.layers()[layer].attention
         return NullSpace.of(attended, layer, head, limit, value_bias)
 
     def visible(self) -> list[Bool[Tensor, "target source"]]:
         """Of every layer, which sources each target may attend to."""
         shape = self._run.attention.shape[-2:]
-        masks = [_attended(layer).visible for layer in self.layers()]
+        masks = [layer.attention.visible for layer in self.layers()]
         return [
             torch.ones(shape, dtype=torch.bool, device=self._run.attention.device)
             if mask is None
@@ -398,30 +395,30 @@ class Maps:
         """Hidden Token Attribution; exact and of all layers unless the options say otherwise."""
         chosen = {
             "probes": None,
-            "layers": range(options.get("start", 0), len(self._parallel)),
+            "layers": range(options.get("start", 0), len(self.layers())),
             "start": 0,
             "times_input": False,
             "head": None,
             "seed": 0,
         } | options
-        every = tuple(range(chosen["start"], len(self._parallel)))
+        every = tuple(range(chosen["start"], len(self.layers())))
         layers = tuple(chosen["layers"])
         others = tuple(value for name, value in chosen.items() if name != "layers")
         key, complete = (("attribution", others, some) for some in (layers, every))
         if key not in self._kept and complete in self._kept:
             self._kept[key] = self._kept[complete].after(layers)
         if key not in self._kept:
-            self._kept[key] = attribute(self._run, self._parallel, progress=progress, **chosen)
+            self._kept[key] = attribute(self._run, progress=progress, **chosen)
         return self._kept[key]
 
     def _contribution(self, baseline: Baseline) -> TokenMap:
         hidden, stream = self._run.hidden, self._run.stream
         layers, n, _ = hidden.shape
-        rests, _ = contributions.rest_of(stream, self._parallel, baseline)
+        rests, _ = contributions.rest_of(stream, baseline)
         total = torch.stack(rests)
         values = hidden.new_zeros(layers, n, n)
         own = hidden.new_zeros(hidden.shape)
-        blocks = contributions.contributions(stream, self._parallel, range(n), baseline)
+        blocks = contributions.contributions(stream, range(n), baseline)
         for sources, states in blocks:
             for layer, parts in enumerate(states):
                 values[layer][:, sources] = parts.norm(dim=-1).T
@@ -445,8 +442,8 @@ class Maps:
         """The parts of every input token in one last hidden state, and the token-less rest."""
         check_known(baseline, get_args(Baseline), "baseline")
         stream, n = self._run.stream, self._run.hidden.shape[1]
-        rests, _ = contributions.rest_of(stream, self._parallel, baseline)
-        blocks = contributions.contributions(stream, self._parallel, range(n), baseline)
+        rests, _ = contributions.rest_of(stream, baseline)
+        blocks = contributions.contributions(stream, range(n), baseline)
         parts = torch.cat([states[-1][:, position] for _, states in blocks])
         return parts, rests[-1][position]
 
@@ -454,10 +451,8 @@ class Maps:
         """How the gain of the norm after each feed-forward relates to its output's dimensions."""
         found = []
         for number, layer in enumerate(self.layers()):
-            fed = next(
-                r for r in layer.records if isinstance(r, Wrote) and isinstance(r.detail, Fed)
-            )
-            norm = layer.records[-1] if not isinstance(layer.records[-1], Wrote) else fed.after
+            fed = layer.feed_forward
+            norm = layer.last_norm or fed.after
             if norm is None or norm.gain is None:
                 continue
             size = fed.output.abs().mean(0)
@@ -502,9 +497,3 @@ class GainRelation:
 
 _PER_HEAD = ("layer", "head", "target", "source")
 _PER_LAYER = ("layer", "target", "source")
-
-
-def _attended(layer: Layer) -> Attended:
-    detail = layer.attention.detail
-    assert isinstance(detail, Attended)
-    return detail

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect.anatomy.vocabulary import Anatomy
-from prosect.capture.run import ONE_AT_A_TIME, evaluating, lift
+from prosect.capture.run import ONE_AT_A_TIME, evaluating
+from prosect.capture.weights import lift
 from prosect.errors import UnsupportedModelError
 
 BLOCK = 2**24

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +14,7 @@ from prosect.anatomy.vocabulary import Term
 from prosect.engines import splits
 from prosect.engines import terms as engine
 from prosect.engines.linear import Centring
-from prosect.engines.records import Fed, Record, Wrote
+from prosect.engines.records import FeedForwardRecord, Stream
 from prosect.engines.splits import By, Part
 
 
@@ -82,7 +81,7 @@ class Terms(Decomposition):
     @classmethod
     def of(
         cls,
-        stream: Sequence[Record],
+        stream: Stream,
         hidden: Float[Tensor, "layer+1 token d"],
         names: tuple[Term, ...],
         dtype: torch.dtype,
@@ -153,7 +152,7 @@ class Parts(Decomposition):
     @classmethod
     def of(
         cls,
-        stream: Sequence[Record],
+        stream: Stream,
         hidden: Float[Tensor, "layer+1 token d"],
         dtype: torch.dtype,
         by: By,
@@ -209,9 +208,9 @@ class Neurons:
     error: float
 
     @classmethod
-    def of(cls, record: Wrote, fed: Fed, token: int, k: int, dtype: torch.dtype) -> Neurons:
+    def of(cls, record: FeedForwardRecord, token: int, k: int, dtype: torch.dtype) -> Neurons:
         """Split what a feed-forward wrote to one token."""
-        ids, values, rest = splits.neurons_of(fed, token, k)
+        ids, values, rest = splits.neurons_of(record, token, k)
         written = record.output[token]
         if record.bias is not None:
             written = written - record.bias

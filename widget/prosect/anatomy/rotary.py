@@ -5,14 +5,9 @@ A turn is linear, so what it does to a query or key it does to a change of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From x [..., token, d_head] and the two tables that the model hands to its attention."""
 
 
 def halves(

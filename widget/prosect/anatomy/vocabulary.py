@@ -15,12 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from prosect.anatomy.rotary import Turn
+from prosect.engines.records import TERMS, Term, Turn
 from prosect.errors import UnsupportedModelError
-
-Term = Literal["input", "attention", "feed_forward", "bias", "source"]
-TERMS: tuple[Term, ...] = ("input", "attention", "feed_forward", "bias")
-"""The four terms of Mickus et al. (2022); decoders with cross-attention have "source" as a fifth."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,15 @@ class Norm:
         raise AttributeError(f"{type(self.module).__name__} does not say its epsilon")
 
 
+@dataclass(frozen=True, eq=False)
+class StoredWeight:
+    """What a matrix is made from: the model's tensors, and from them the matrix, [in, out]."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    make: Callable[..., Tensor]
+
+
 @dataclass(frozen=True)
 class Dense:
     """A linear layer x W + b read one way, W as [in, out], whatever class stores it.
@@ -67,11 +72,21 @@ class Dense:
     columns: slice | Tensor | None = None
 
     @property
+    def stored(self) -> StoredWeight:
+        """What W is made from."""
+        transposed, columns = isinstance(self.module, nn.Linear), self.columns
+
+        def make(stored: Tensor) -> Tensor:
+            weight = stored.T if transposed else stored
+            return weight if columns is None else weight[:, columns]
+
+        return StoredWeight("weight", (self._linear().weight,), make)
+
+    @property
     def weight(self) -> Float[Tensor, "d_in d_out"]:
         """W."""
-        stored = self._linear().weight
-        weight = stored.T if isinstance(self.module, nn.Linear) else stored
-        return weight if self.columns is None else weight[:, self.columns]
+        stored = self.stored
+        return stored.make(*stored.tensors)
 
     @property
     def bias(self) -> Float[Tensor, "d_out"] | None:

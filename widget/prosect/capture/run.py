@@ -19,25 +19,31 @@ from torch import Tensor, nn
 from prosect.anatomy.vocabulary import (
     Anatomy,
     Attention,
-    Dense,
     FeedForward,
     Norm,
     Projection,
     Step,
-    Sublayer,
     Term,
 )
 from prosect.capture.tap import Weighed, Weights, tapped
+from prosect.capture.weights import (
+    Names,
+    affine_of,
+    lift,
+    names_of,
+    norm_rule_of,
+    owned,
+    scores_of,
+)
 from prosect.engines.records import (
-    Affine,
-    Attended,
-    Embedded,
-    Fed,
-    Normed,
-    Projected,
-    Record,
-    State,
-    Wrote,
+    AttentionRecord,
+    EmbeddingRecord,
+    FeedForwardRecord,
+    NormRecord,
+    ProjectionRecord,
+    StateRecord,
+    Stream,
+    StreamStep,
 )
 from prosect.errors import ProsectError, UnsupportedModelError
 
@@ -53,7 +59,7 @@ class Run:
     hidden: Float[Tensor, "layer+1 token d"]
     attention: Float[Tensor, "layer head target source"]
     cross_attention: Float[Tensor, "layer head target source"] | None
-    stream: tuple[Record, ...]
+    stream: Stream
 
 
 def run(
@@ -85,6 +91,7 @@ def run(
     seen = _Seen()
     with ExitStack() as stack:
         stack.enter_context(ONE_AT_A_TIME)
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(anatomy.base))
         stack.enter_context(seen.watching(anatomy))
@@ -98,12 +105,8 @@ def run(
         texts, width = inputs["input_ids"].shape
         device = anatomy.words.weight.device
         batch = _Batch(texts, width, lengths, source_lengths or lengths, device)
-        return [_read(anatomy, _Text(seen, batch, number)) for number in range(texts)]
-
-
-def lift(tensor: Tensor) -> Tensor:
-    """The tensor without its gradient, in at least float32: half precision loses no more."""
-    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+        names = names_of(anatomy.base)
+        return [_read(anatomy, _Text(seen, batch, number, names)) for number in range(texts)]
 
 
 @dataclass
@@ -193,10 +196,11 @@ def _reader(attention: Attention) -> nn.Module:
 class _Text:
     """One text of the batch: what was seen of it, call by call, without its padding."""
 
-    def __init__(self, seen: _Seen, batch: _Batch, number: int) -> None:
+    def __init__(self, seen: _Seen, batch: _Batch, number: int, names: Names) -> None:
         self._seen, self._batch, self._number = seen, batch, number
+        self.names = names
         self._calls: dict[object, int] = {}
-        self._prepared: dict[nn.Module, Normed] = {}
+        self._prepared: dict[nn.Module, NormRecord] = {}
 
     @property
     def device(self) -> torch.device:
@@ -237,11 +241,11 @@ class _Text:
             visible = (mask > torch.finfo(mask.dtype).min / 2).any(0).to(batch.device)
         return self._own(call.alpha[number, :, targets, sources]), visible
 
-    def prepared(self, norm: Norm, name: str, layer: int) -> Normed:
+    def prepared(self, norm: Norm, name: str, layer: int) -> NormRecord:
         """The norm of a sublayer's input; parallel sublayers may share one (GPT-J)."""
         seen = len(self._seen.tensors[norm.module, "input"])
         if self._calls.get((norm.module, "input"), -1) + 1 < seen:
-            self._prepared[norm.module] = _normed(norm, name, layer, self)
+            self._prepared[norm.module] = _norm(norm, name, layer, self)
         return self._prepared[norm.module]
 
     def _count(self, key: object) -> int:
@@ -281,7 +285,7 @@ def _read(anatomy: Anatomy, text: _Text) -> Run:
     hidden.append(text.next(*end))
     states = torch.stack(hidden)
     _check_finite(states)
-    stream = tuple(_records(anatomy, text, hidden))
+    stream = Stream(_embeddings(anatomy, text, hidden[0]), tuple(_steps(anatomy, text, hidden)))
     return Run(
         hidden=states,
         attention=_alphas(stream, "attention"),
@@ -290,130 +294,144 @@ def _read(anatomy: Anatomy, text: _Text) -> Run:
     )
 
 
-def _alphas(stream: Sequence[Record], term: Term) -> Tensor:
-    return torch.stack(
-        [
-            record.detail.alpha
-            for record in stream
-            if isinstance(record, Wrote)
-            and isinstance(record.detail, Attended)
-            and record.term == term
-        ]
-    )
+def _alphas(stream: Stream, term: Term) -> Tensor:
+    return torch.stack([record.alpha for record in stream.attentions if record.term == term])
 
 
-def _records(anatomy: Anatomy, text: _Text, hidden: list[Tensor]) -> Iterator[Record]:
+def _steps(
+    anatomy: Anatomy, text: _Text, hidden: list[Tensor]
+) -> Iterator[StreamStep | StateRecord]:
     """The run-time side of every step of the anatomy, with the hidden states in their places."""
-    yield _embedded(anatomy, text, hidden[0])
     for step in anatomy.stem:
-        yield _record(step, "embedding", 0, text)
-    yield State(0, hidden[0])
+        yield _record(step, "embedding", -1, False, text)
+    yield StateRecord(0, hidden[0])
     last = len(anatomy.blocks)
-    for layer, block in enumerate(anatomy.blocks, start=1):
+    for layer, block in enumerate(anatomy.blocks):
         for step in block.steps:
-            yield _record(step, f"layer {layer}", layer, text)
-        if layer < last or not anatomy.tail:
-            yield State(layer, hidden[layer])
+            yield _record(step, f"layer {layer + 1}", layer, block.parallel, text)
+        if layer + 1 < last or not anatomy.tail:
+            yield StateRecord(layer + 1, hidden[layer + 1])
     if anatomy.tail:
         for norm in anatomy.tail:
-            yield _record(norm, "final", None, text)
-        yield State(last, hidden[last])
+            yield _norm(norm, "final norm", None, text)
+        yield StateRecord(last, hidden[last])
 
 
-def _embedded(anatomy: Anatomy, text: _Text, entered: Tensor) -> Wrote:
+def _embeddings(anatomy: Anatomy, text: _Text, entered: Tensor) -> EmbeddingRecord:
     first = anatomy.stem[0] if anatomy.stem else None
-    if isinstance(first, Norm):
-        start = text.first(first.module, "input")
-    elif isinstance(first, Projection):
-        start = text.first(first.dense.module, "input")
-    else:
-        start = entered
-    assert start is not None
+    start = entered
+    if first is not None:
+        module = first.module if isinstance(first, Norm) else first.dense.module
+        start = text.first(module, "input")
+    if start is None:
+        raise UnsupportedModelError(
+            f"{type(anatomy.base).__name__} does not use the embedding norm that it has, "
+            "so what enters its first layer cannot be explained."
+        )
     pieces = {}
     for embedding in anatomy.embeddings:
         piece = text.first(embedding.module, "output")
         if piece is not None:
             pieces[embedding.name] = embedding.scale * piece
-    return Wrote("embeddings", "input", 0, start, detail=Embedded(pieces))
+    return EmbeddingRecord(name="embeddings", term="input", layer=-1, output=start, pieces=pieces)
 
 
-def _record(step: Step, where: str, layer: int | None, text: _Text) -> Normed | Projected | Wrote:
-    if isinstance(step, Norm):
-        return _normed(step, f"{where} norm", layer, text)
-    if isinstance(step, Projection):
-        weight, bias = _lifted(step.dense.weight, text), _lifted(step.dense.bias, text)
-        assert weight is not None
-        return Projected(f"{where} projection", weight, bias)
-    assert layer is not None
-    kind = {"attention": "attention", "source": "cross-attention"}.get(step.term, "feed-forward")
-    name = f"{where} {kind}"
-    before = None
-    if step.before is not None:
-        before = text.prepared(step.before, f"{name} input norm", layer)
-    return Wrote(
-        name=name,
-        term=step.term,
-        layer=layer,
-        output=text.next(step.output.module, "output"),
-        bias=_lifted(step.bias, text),
-        before=before,
-        after=None if step.after is None else _normed(step.after, f"{name} norm", layer, text),
-        detail=_detail(step, name, text),
-    )
+def _record(step: Step, where: str, layer: int, parallel: bool, text: _Text) -> StreamStep:
+    match step:
+        case Norm():
+            return _norm(step, f"{where} norm", layer, text)
+        case Projection():
+            return ProjectionRecord(
+                f"{where} projection", affine_of(step.dense, text.names, text.device)
+            )
+        case Attention():
+            kind = "attention" if step.term == "attention" else "cross-attention"
+            return _attention(step, f"{where} {kind}", layer, text)
+        case FeedForward():
+            return _feed_forward(step, f"{where} feed-forward", layer, parallel, text)
 
 
-def _normed(norm: Norm, name: str, layer: int | None, text: _Text) -> Normed:
+def _norm(norm: Norm, name: str, layer: int | None, text: _Text) -> NormRecord:
     x = text.next(norm.module, "input")
     if norm.kind == "rms":
         mean, variance = None, x.square().mean(-1, keepdim=True)
     else:
         mean = x.mean(-1, keepdim=True)
         variance = (x - mean).square().mean(-1, keepdim=True)  # var_mean takes ten times as long
-    gain, bias = _lifted(norm.gain, text), _lifted(norm.bias, text)
-    return Normed(name, layer, gain, bias, mean, variance, norm.epsilon)
+    return NormRecord(name, layer, norm_rule_of(norm, text.device), mean, variance)
 
 
-def _detail(step: Sublayer, name: str, text: _Text) -> Attended | Fed:
-    inner = text.next(step.output.module, "input")
-    weight = step.output.weight.detach()
-    if isinstance(step, FeedForward):
-        u, v = _inner(step, text)
-        return Fed(
-            read=text.next(step.inner.module, "input"),
-            neurons=inner,
-            weight=weight,
-            bias=_lifted(step.output.bias, text),
-            u=u,
-            inner=_affine(step.inner, text),
-            activation=step.activation,
-            v=v,
-            gate=None if step.gate is None else _affine(step.gate, text),
-        )
+def _norms_around(
+    step: Attention | FeedForward, name: str, layer: int, text: _Text
+) -> tuple[NormRecord | None, NormRecord | None]:
+    """The norm of a sublayer's input and that of what it writes."""
+    before, after = step.before, step.after
+    return (
+        None if before is None else text.prepared(before, f"{name} input norm", layer),
+        None if after is None else _norm(after, f"{name} norm", layer, text),
+    )
+
+
+def _feed_forward(
+    step: FeedForward, name: str, layer: int, parallel: bool, text: _Text
+) -> FeedForwardRecord:
+    before, after = _norms_around(step, name, layer, text)
+    u, v = _inner(step, text)
+    return FeedForwardRecord(
+        name=name,
+        term=step.term,
+        layer=layer,
+        output=text.next(step.output.module, "output"),
+        bias=owned(step.bias, text.device),
+        before=before,
+        after=after,
+        read=text.next(step.inner.module, "input"),
+        u=u,
+        inner=affine_of(step.inner, text.names, text.device),
+        activation=step.activation,
+        neurons=text.next(step.output.module, "input"),
+        output_map=affine_of(step.output, text.names, text.device),
+        v=v,
+        gate=None if step.gate is None else affine_of(step.gate, text.names, text.device),
+        parallel=parallel,
+    )
+
+
+def _attention(step: Attention, name: str, layer: int, text: _Text) -> AttentionRecord:
+    before, after = _norms_around(step, name, layer, text)
     of_source = step.term == "source"
-    found = text.weights(step.core, of_source=of_source)
-    if found is None:
+    weights = text.weights(step.core, of_source=of_source)
+    if weights is None:
         raise UnsupportedModelError(
             f"The {name} does not use the attention registry of transformers, so it cannot be seen: "
             "use a model class of transformers itself, or a newer transformers."
         )
-    alpha, visible = found
+    alpha, visible = weights
     if step.visible is not None:
         visible = step.visible(alpha.shape[-1]).to(alpha.device)
     value = text.next(step.value.module, "output", of_source=of_source)
     if step.value.columns is not None:
         value = value[:, step.value.columns].contiguous()
-    bias = _lifted(step.value.bias, text)
-    return Attended(
-        context=inner,
-        weight=weight,
+    scores = step.scores
+    if scores is not None:
+        tables = text.tables(step.core)
+        scores = scores_of(scores, tables, text.names, text.device)
+    return AttentionRecord(
+        name=name,
+        term=step.term,
+        layer=layer,
+        output=text.next(step.output.module, "output"),
+        bias=owned(step.bias, text.device),
+        before=before,
+        after=after,
+        context=text.next(step.output.module, "input"),
+        output_map=affine_of(step.output, text.names, text.device),
         alpha=alpha,
         value=value.unflatten(-1, (step.kv_heads, -1)).transpose(0, 1),
-        value_map=step.value,
-        source_key=_source_key(step, text) if of_source else None,
+        value_map=affine_of(step.value, text.names, text.device),
         read=text.next(_reader(step), "input"),
-        scores=step.scores,
-        tables=text.tables(step.core),
-        value_bias=None if bias is None else bias.unflatten(0, (step.kv_heads, -1)),
+        scores=scores,
+        source_key=_source_key(step, text) if of_source else None,
         visible=None if visible is None or visible.all() else visible,
     )
 
@@ -434,14 +452,6 @@ def _inner(step: FeedForward, text: _Text) -> tuple[Tensor, Tensor | None]:
     if step.gate.module is not step.inner.module:
         computed = text.next(step.gate.module, "output")
     return u, computed if step.gate.columns is None else computed[:, step.gate.columns]
-
-
-def _affine(dense: Dense, text: _Text) -> Affine:
-    return Affine(dense.weight.detach(), _lifted(dense.bias, text))
-
-
-def _lifted(weight: Tensor | None, text: _Text) -> Tensor | None:
-    return None if weight is None else lift(weight).to(text.device)
 
 
 def _check_finite(hidden: Float[Tensor, "layer+1 token d"]) -> None:

@@ -18,7 +18,6 @@ from prosect.corpus.regression import LinearMap
 from prosect.corpus.result import About, Result
 from prosect.corpus.runner import Options, Outcome, run
 from prosect.corpus.texts import Numbered, Texts, counted, lot, numbered, read, text_of
-from prosect.engines.records import Fed, Wrote
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
@@ -508,9 +507,7 @@ def fed(trace: Trace, special: bool) -> tuple[np.ndarray, np.ndarray]:
     """What every feed-forward of a run read and wrote, each [layer, token, d], in float64."""
     tokens = counted(trace.tokens, special)
     steps = [
-        (record.detail.read[tokens], record.output[tokens])
-        for record in trace.run.stream
-        if isinstance(record, Wrote) and isinstance(record.detail, Fed)
+        (record.read[tokens], record.output[tokens]) for record in trace.run.stream.feed_forwards
     ]
     x, y = (torch.stack(side).double().cpu().numpy() for side in zip(*steps, strict=True))
     return x, y

@@ -7,7 +7,6 @@ parts once p is frozen (Kobayashi et al. 2024, with the integral solved).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -15,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from prosect.engines.records import Activation
+
 Baseline = Literal["zero", "bias"]
 """Where the paths of integrated gradients start: at zero, as in the paper, or at the token-less part."""
-
-Activation = Callable[[Tensor], Tensor]
 
 
 def ratio(

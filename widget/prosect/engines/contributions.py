@@ -15,115 +15,104 @@ from jaxtyping import Float
 from torch import Tensor
 
 from prosect.engines.activation import Baseline
-from prosect.engines.records import Attended, Fed, Normed, Projected, Record, State, Wrote
-from prosect.engines.scopes import Frozen, frozen, shaped, through
+from prosect.engines.linear import (
+    FrozenFeedForward,
+    freeze,
+    rest_through_attention,
+    rest_through_norm,
+    rest_through_projection,
+    through_attention,
+    through_feed_forward,
+    through_norm,
+    through_projection,
+)
+from prosect.engines.records import (
+    AttentionRecord,
+    FeedForwardRecord,
+    NormRecord,
+    ProjectionRecord,
+    StateRecord,
+    Stream,
+)
 
 
 def rest_of(
-    stream: Sequence[Record], parallel: Sequence[bool], baseline: Baseline = "zero"
-) -> tuple[list[Float[Tensor, "token d"]], dict[int, Frozen]]:
-    """The token-less part of every hidden state, and every feed-forward frozen with it.
+    stream: Stream, baseline: Baseline = "zero"
+) -> tuple[list[Float[Tensor, "token d"]], dict[int, FrozenFeedForward]]:
+    """The token-less part of every hidden state, and every feed-forward frozen with it, by layer.
 
     It starts at zero: everything that enters with the embeddings belongs to a token. It meets the
     same attention, norms and activations as the parts, and takes every bias along.
     """
-    start = stream[0]
-    assert isinstance(start, Wrote)
-    rest = torch.zeros_like(start.output)
+    rest = torch.zeros_like(stream.start.output)
     entered = rest
     states: list[Tensor] = []
-    feed_forwards: dict[int, Frozen] = {}
-    for record in stream:
+    feed_forwards: dict[int, FrozenFeedForward] = {}
+    for record in stream.steps:
         match record:
-            case Wrote(detail=Attended()):
+            case AttentionRecord():
                 entered = rest
-                rest = rest + _attend_rest(rest, record)
-            case Wrote(detail=Fed()) as wrote:
-                fed = wrote.detail
-                assert isinstance(fed, Fed)
-                read = entered if parallel[wrote.layer - 1] else rest
-                read = read if wrote.before is None else through(read, wrote.before)
-                ff = frozen(fed, read, baseline)
-                feed_forwards[wrote.layer] = ff
-                out = ff.rest
-                rest = rest + (out if wrote.after is None else through(out, wrote.after))
-            case Normed():
-                rest = through(rest, record)
-            case Projected():
-                rest = rest @ record.weight
-                rest = rest if record.bias is None else rest + record.bias
-            case State():
+                rest = rest + _rest_of_attention(rest, record)
+            case FeedForwardRecord():
+                read = entered if record.parallel else rest
+                read = read if record.before is None else rest_through_norm(read, record.before)
+                frozen = freeze(record, read, baseline)
+                feed_forwards[record.layer] = frozen
+                out = frozen.rest
+                out = out if record.after is None else rest_through_norm(out, record.after)
+                rest = rest + out
+            case NormRecord():
+                rest = rest_through_norm(rest, record)
+            case ProjectionRecord():
+                rest = rest_through_projection(rest, record)
+            case StateRecord():
                 states.append(rest)
     return states, feed_forwards
 
 
-def _attend_rest(rest: Float[Tensor, "token d"], wrote: Wrote) -> Float[Tensor, "token d"]:
+def _rest_of_attention(
+    rest: Float[Tensor, "token d"], record: AttentionRecord
+) -> Float[Tensor, "token d"]:
     """What attention makes of the token-less part, biases included; of another text, all of it."""
-    if wrote.term == "source":
-        return wrote.output if wrote.after is None else through(wrote.output, wrote.after)
-    read = rest if wrote.before is None else through(rest, wrote.before)
-    out = attend(read, wrote)
-    out = out if wrote.bias is None else out + wrote.bias
-    return out if wrote.after is None else through(out, wrote.after)
-
-
-def attend(x: Float[Tensor, "*part token d"], wrote: Wrote) -> Float[Tensor, "*part token d"]:
-    """Σ_h α_h x W_V W_O with α frozen, biases left out."""
-    attended = wrote.detail
-    assert isinstance(attended, Attended)
-    heads = len(attended.alpha)
-    value = x @ attended.value_map.weight.detach().to(x)
-    value = value.unflatten(-1, (len(attended.value), -1)).transpose(-2, -3)
-    value = value.repeat_interleave(heads // len(attended.value), dim=-3)
-    context = (attended.alpha.to(x) @ value).transpose(-2, -3).flatten(-2)
-    return context @ attended.weight.to(x)
+    if record.term == "source":
+        out = record.output
+    else:
+        read = rest if record.before is None else rest_through_norm(rest, record.before)
+        out = rest_through_attention(read, record)
+    return out if record.after is None else rest_through_norm(out, record.after)
 
 
 def push(
     parts: Float[Tensor, "part token d"],
-    stream: Sequence[Record],
-    parallel: Sequence[bool],
-    feed_forwards: dict[int, Frozen],
+    stream: Stream,
+    feed_forwards: dict[int, FrozenFeedForward],
 ) -> Iterator[Float[Tensor, "part token d"]]:
     """Carry parts of the embeddings through the run; yields them at every hidden state."""
     entered = parts
-    for record in stream[1:]:
+    for record in stream.steps:
         match record:
-            case Wrote(term="source"):
+            case AttentionRecord(term="source"):
                 continue
-            case Wrote(detail=Attended()):
+            case AttentionRecord():
                 entered = parts
-                read = parts if record.before is None else _scaled(parts, record.before)
-                out = attend(read, record)
-                parts = parts + (out if record.after is None else _scaled(out, record.after))
-            case Wrote(detail=Fed()):
-                read = entered if parallel[record.layer - 1] else parts
-                read = read if record.before is None else _scaled(read, record.before)
-                out = feed(read, feed_forwards[record.layer])
-                parts = parts + (out if record.after is None else _scaled(out, record.after))
-            case Normed():
-                parts = _scaled(parts, record)
-            case Projected():
-                parts = parts @ record.weight
-            case State():
+                read = parts if record.before is None else through_norm(parts, record.before)
+                out = through_attention(read, record)
+                parts = parts + (out if record.after is None else through_norm(out, record.after))
+            case FeedForwardRecord():
+                read = entered if record.parallel else parts
+                read = read if record.before is None else through_norm(read, record.before)
+                out = through_feed_forward(read, feed_forwards[record.layer])
+                parts = parts + (out if record.after is None else through_norm(out, record.after))
+            case NormRecord():
+                parts = through_norm(parts, record)
+            case ProjectionRecord():
+                parts = through_projection(parts, record)
+            case StateRecord():
                 yield parts
 
 
-def _scaled(parts: Float[Tensor, "*part token d"], norm: Normed) -> Float[Tensor, "*part token d"]:
-    return shaped(parts, norm) / norm.std
-
-
-def feed(x: Float[Tensor, "*part token d"], ff: Frozen) -> Float[Tensor, "*part token d"]:
-    """A frozen feed-forward, biases left out."""
-    neurons = (x @ ff.w_in) * ff.a
-    if ff.w_gate is not None and ff.b is not None:
-        neurons = neurons + (x @ ff.w_gate) * ff.b
-    return neurons @ ff.w_out
-
-
 def contributions(
-    stream: Sequence[Record],
-    parallel: Sequence[bool],
+    stream: Stream,
     sources: Sequence[int],
     baseline: Baseline = "zero",
     block: int = 8,
@@ -134,14 +123,13 @@ def contributions(
     ------
     The sources of the block, and for every hidden state their parts, [source, token, d].
     """
-    _, feed_forwards = rest_of(stream, parallel, baseline)
-    start = stream[0]
-    assert isinstance(start, Wrote)
+    _, feed_forwards = rest_of(stream, baseline)
+    start = stream.start.output
     for first in range(0, len(sources), block):
         chosen = list(sources[first : first + block])
-        parts = start.output.new_zeros(len(chosen), *start.output.shape)
-        parts[range(len(chosen)), chosen] = start.output[chosen]
-        yield chosen, list(push(parts, stream, parallel, feed_forwards))
+        parts = start.new_zeros(len(chosen), *start.shape)
+        parts[range(len(chosen)), chosen] = start[chosen]
+        yield chosen, list(push(parts, stream, feed_forwards))
 
 
 def rollout(

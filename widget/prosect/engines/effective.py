@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prosect.engines.records import Attended
+from prosect.engines.linear import output_by_head, values_by_head
+from prosect.engines.records import AttentionRecord
 
 ROWS = 32
 """How many rows that are projected by themselves are taken at once."""
@@ -25,25 +26,22 @@ SHARE = 1e-5
 """VᵀV squares V's singular values: it is trusted where they are above this share of the largest."""
 
 
-def coordinates(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head source d_head"]:
+def coordinates(
+    attention: AttentionRecord, value_bias: bool = True
+) -> Float[Tensor, "head source d_head"]:
     """T = V W_O of every head in d_head coordinates: the same column space, the same singular values.
 
     With W_Oᵀ = Q R, T = (V Rᵀ) Qᵀ, and Q only turns: V Rᵀ is as good and far narrower.
 
     Parameters
     ----------
-    attended
+    attention
         What an attention sublayer did.
     value_bias
         Whether V is as the model uses it, or without its bias.
     """
-    heads = len(attended.alpha)
-    value = attended.value.double()
-    if not value_bias and attended.value_bias is not None:
-        value = value - attended.value_bias.double()[:, None]
-    value = value.repeat_interleave(heads // len(value), dim=0)
-    output = attended.weight.double().unflatten(0, (heads, -1))
-    r = torch.linalg.qr(output.transpose(1, 2), mode="r").R
+    value = values_by_head(attention, value_bias, torch.float64)
+    r = torch.linalg.qr(output_by_head(attention, value).transpose(1, 2), mode="r").R
     return value @ r.transpose(1, 2)
 
 

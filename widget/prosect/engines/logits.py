@@ -6,16 +6,16 @@ layer: its activation by the ratio θ, its norm by the mean and spread that the 
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.heads import Head
-from prosect.anatomy.vocabulary import Dense, Norm
 from prosect.engines.activation import ratio
+from prosect.engines.records import Affine, HeadRecord, NormRule
 
 
 def logit_parts(
-    parts: Float[Tensor, "part d"], rest: Float[Tensor, "d"], head: Head, token: int
+    parts: Float[Tensor, "part d"], rest: Float[Tensor, "d"], head: HeadRecord, token: int
 ) -> tuple[Float[Tensor, "part"], Float[Tensor, ""]]:
     """What each part, and the rest with every bias, adds to the logit of a token.
 
@@ -36,23 +36,23 @@ def logit_parts(
         theta = ratio(head.activation, parts.sum(0) + rest)
         parts, rest = parts * theta, rest * theta
     if head.norm is not None:
-        parts, rest = _normed(parts, rest, head.norm)
-    weight = head.decoder.weight[:, token].detach().to(parts)
-    found = parts @ weight, rest @ weight
-    biases = [b for b in (head.decoder.bias, head.bias) if b is not None]
-    return found[0], found[1] + sum(float(b.detach()[token]) for b in biases)
+        parts, rest = _through_norm(parts, rest, head.norm)
+    column = head.decoder.weight.column(token, parts)
+    biases = [bias[token].to(rest) for bias in (head.decoder.bias, head.bias) if bias is not None]
+    return parts @ column, torch.stack([rest @ column, *biases]).sum()
 
 
-def _through(parts: Tensor, rest: Tensor, dense: Dense) -> tuple[Tensor, Tensor]:
-    weight, bias = dense.weight.detach().to(parts), dense.bias
-    pushed = rest @ weight
-    return parts @ weight, pushed if bias is None else pushed + bias.detach().to(parts)
+def _through(parts: Tensor, rest: Tensor, affine: Affine) -> tuple[Tensor, Tensor]:
+    return parts @ affine.weight(parts), affine(rest)
 
 
-def _normed(parts: Tensor, rest: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+def _through_norm(parts: Tensor, rest: Tensor, norm: NormRule) -> tuple[Tensor, Tensor]:
+    """A norm with the mean and spread of the whole; each part loses its own mean."""
     whole = parts.sum(0) + rest
-    spread = (whole.var(correction=0) + norm.epsilon).sqrt()
-    gain = 1.0 if norm.gain is None else norm.gain.detach().to(parts)
-    parts = (parts - parts.mean(-1, keepdim=True)) / spread * gain
-    rest = (rest - rest.mean()) / spread * gain
-    return parts, rest if norm.bias is None else rest + norm.bias.detach().to(rest)
+    if norm.centred:
+        whole = whole - whole.mean()
+        parts, rest = parts - parts.mean(-1, keepdim=True), rest - rest.mean()
+    scale = 1 / (whole.square().mean() + norm.epsilon).sqrt()
+    scale = scale if norm.gain is None else norm.gain.to(parts) * scale
+    parts, rest = parts * scale, rest * scale
+    return parts, rest if norm.bias is None else rest + norm.bias.to(rest)

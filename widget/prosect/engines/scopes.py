@@ -10,52 +10,35 @@ by θ and goes through W_out in blocks of targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.engines.activation import Baseline, gated_factors, ratio
-from prosect.engines.records import Affine, Attended, Fed, Normed, Record, State, Wrote
+from prosect.engines.activation import Baseline
+from prosect.engines.linear import (
+    centred_and_gained,
+    freeze,
+    rest_through_norm,
+    sent,
+    through_feed_forward,
+    through_norm,
+    value_bias_output,
+)
+from prosect.engines.records import (
+    AttentionRecord,
+    FeedForwardRecord,
+    LayerRecord,
+    NormRecord,
+)
 from prosect.engines.terms import reconstruction_error
 
 BLOCK = 2**24
 """How many numbers the neurons of a block of targets may take."""
 SOURCES = 16
 """How many sources' directions are widened to float64 at once: few, so that they stay in cache."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What one block did: the stream that entered it, its records in order, the stream that left it.
-
-    In a parallel block the feed-forward reads the same stream as attention. What left the last block
-    of a model with a final norm is not known (None): the model reports it after that norm.
-    """
-
-    x: Float[Tensor, "token d"]
-    records: tuple[Wrote | Normed, ...]
-    parallel: bool
-    y: Float[Tensor, "token d"] | None
-
-    @property
-    def attention(self) -> Wrote:
-        """The record of its self-attention, the first of all."""
-        first = self.records[0]
-        assert isinstance(first, Wrote)
-        return first
-
-
-def layers_of(stream: Sequence[Record], parallel: Sequence[bool]) -> Iterator[Layer]:
-    """Cut a run into its blocks."""
-    states = {record.layer: record.hidden for record in stream if isinstance(record, State)}
-    normed_last = any(isinstance(record, Normed) and record.layer is None for record in stream)
-    for number, side_by_side in enumerate(parallel, start=1):
-        own = [r for r in stream if isinstance(r, Wrote | Normed) and r.layer == number]
-        left = None if normed_last and number == len(parallel) else states[number]
-        yield Layer(states[number - 1], tuple(own), side_by_side, left)
 
 
 @dataclass(frozen=True)
@@ -91,14 +74,14 @@ class Combined:
         """Add what is of no token of this text."""
         return replace(self, rest=self.rest + rest)
 
-    def through(self, norm: Normed) -> Combined:
+    def through(self, norm: NormRecord) -> Combined:
         """Centring and gain act on the directions, 1/σ on the coefficients; b joins the rest."""
         return Combined(
             self.a / norm.std[:, None],
-            shaped(self.directions, norm),
-            shaped(self.kept, norm) / norm.std,
-            through(self.rest, norm),
-            shaped(self.total, norm) / norm.std,
+            centred_and_gained(self.directions, norm),
+            through_norm(self.kept, norm),
+            rest_through_norm(self.rest, norm),
+            through_norm(self.total, norm),
         )
 
     def through_map(self, W: Float[Tensor, "d d_out"]) -> Combined:
@@ -134,20 +117,6 @@ def _lengths(
 ) -> Float[Tensor, "source target"]:
     gram = directions @ directions.transpose(1, 2)
     return ((a @ gram) * a).sum(-1).clamp_min(0.0).sqrt()
-
-
-def shaped(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
-    """A norm's centring and gain, without its spread and bias."""
-    if norm.mean is None:
-        return x if norm.gain is None else x * norm.gain
-    centred = x - x.mean(-1, keepdim=True)
-    return centred if norm.gain is None else centred.mul_(norm.gain)
-
-
-def through(rest: Float[Tensor, "token d"], norm: Normed) -> Float[Tensor, "token d"]:
-    """A part of no token through a norm: it carries the bias b with it."""
-    scaled = shaped(rest, norm) / norm.std
-    return scaled if norm.bias is None else scaled + norm.bias
 
 
 @dataclass
@@ -266,40 +235,28 @@ def _gap(total: Float[Tensor, "token d"], whole: Float[Tensor, "token d"]) -> fl
     return float(reconstruction_error(total, whole).max())
 
 
-def sent(attended: Attended, value_bias: bool = True) -> Float[Tensor, "source head d"]:
-    """f^h(x_j) = (x_j W_V + b_V) W_O of every head, with or without the value's bias."""
-    heads = len(attended.alpha)
-    value = attended.value
-    if not value_bias and attended.value_bias is not None:
-        value = value - attended.value_bias[:, None]
-    value = value.repeat_interleave(heads // len(value), dim=0)
-    output = attended.weight.to(value).unflatten(0, (heads, -1))
-    return (value @ output).transpose(0, 1)
-
-
-def norm_map(attended: Attended, value_bias: bool = True) -> Float[Tensor, "head target source"]:
+def norm_map(
+    attention: AttentionRecord, value_bias: bool = True
+) -> Float[Tensor, "head target source"]:
     """|α_ij f^h(x_j)| for each head (Kobayashi et al. 2020, ATTN-N)."""
-    return attended.alpha * sent(attended, value_bias).norm(dim=-1).T[:, None]
+    return attention.alpha * sent(attention, value_bias).norm(dim=-1).T[:, None]
 
 
-def attended_parts(wrote: Wrote, value_bias: bool = True) -> Combined:
+def parts_of_attention(attention: AttentionRecord, value_bias: bool = True) -> Combined:
     """What each source sends through all heads, and the biases, which are no token's."""
-    attended = wrote.detail
-    assert isinstance(attended, Attended)
-    directions = sent(attended, value_bias)
-    a = attended.alpha.permute(1, 2, 0).contiguous()
-    bias = torch.zeros_like(wrote.output[0]) if wrote.bias is None else wrote.bias
-    if value_bias and attended.value_bias is not None:
-        heads = len(attended.alpha)
-        per_head = attended.value_bias.repeat_interleave(heads // len(attended.value), dim=0)
-        bias = bias - per_head.flatten() @ attended.weight.to(bias)
-    total = torch.einsum("hts,shd->td", attended.alpha, directions)
-    rest = bias.expand_as(wrote.output)
+    directions = sent(attention, value_bias)
+    a = attention.alpha.permute(1, 2, 0).contiguous()
+    output = attention.output
+    bias = torch.zeros_like(output[0]) if attention.bias is None else attention.bias
+    of_values = value_bias_output(attention, output) if value_bias else None
+    bias = bias if of_values is None else bias - of_values
+    total = torch.einsum("hts,shd->td", attention.alpha, directions)
+    rest = bias.expand_as(output)
     return Combined(a, directions, torch.zeros_like(rest), rest, total)
 
 
 def scopes_of(
-    layer: Layer,
+    layer: LayerRecord,
     *,
     feed_forward: bool = True,
     value_bias: bool = True,
@@ -324,107 +281,57 @@ def scopes_of(
         Instead of the length of the parts, what to make of them.
     """
     walk = _Walk(measure)
-    first, following = layer.attention, list(layer.records[1:])
-    parts, whole = attended_parts(first, value_bias), first.output
+    attention, following = layer.attention, list(layer.following)
+    parts, whole = parts_of_attention(attention, value_bias), attention.output
     walk.see(sent_as := "ATTN", parts, whole)
-    if first.after is not None:
-        parts, whole = parts.through(first.after), through(whole, first.after)
+    if attention.after is not None:
+        parts, whole = parts.through(attention.after), rest_through_norm(whole, attention.after)
         walk.see(sent_as := "ATTNLN", parts, whole)
     parts, whole = parts.plus_own(layer.x), whole + layer.x
-    if following and isinstance(following[0], Normed):
+    if following and isinstance(following[0], NormRecord):
         walk.see("ATTNRES", parts, whole, residual_of=sent_as)
-        norm = following.pop(0)
-        assert isinstance(norm, Normed)
-        parts, whole = parts.through(norm), through(whole, norm)
+        parts, whole = parts.through(following[0]), rest_through_norm(whole, following[0])
+        del following[0]
         walk.see("ATB", parts, whole)
     else:
         walk.see("ATB", parts, whole, residual_of=sent_as)
-    for place, record in enumerate(following):
-        if isinstance(record, Normed):
-            parts, whole = parts.through(record), through(whole, record)
-        elif record.term == "source":
-            parts, whole = parts.plus_rest(record.output), whole + record.output
-        elif layer.parallel:
-            if feed_forward:
-                own, rest = _own_feed_forward(layer.x, record, baseline)
-                left = whole + record.output if layer.y is None else layer.y
-                parts = parts.plus_own(own).plus_rest(rest)
-                walk.see("ATBFF", parts, left, residual_of="ATB")
-        else:
-            read = parts
-            if record.before is not None:
-                read = parts.through(record.before)
-                walk.see("ATBLN", read, through(whole, record.before))
-            if feed_forward:
-                last = following[place + 1] if place + 1 < len(following) else None
-                assert last is None or isinstance(last, Normed)
-                _feed_forward_scopes(walk, parts, read, whole, record, last, layer.y, baseline)
-            break
+    for record in following:
+        match record:
+            case NormRecord():
+                parts, whole = parts.through(record), rest_through_norm(whole, record)
+            case AttentionRecord():  # attention to another text: no token of this one
+                written = record.output
+                if record.after is not None:
+                    written = rest_through_norm(written, record.after)
+                parts, whole = parts.plus_rest(written), whole + written
+            case FeedForwardRecord(parallel=True):
+                if feed_forward:
+                    own, rest = _own_feed_forward(layer.x, record, baseline)
+                    left = whole + record.output if layer.y is None else layer.y
+                    parts = parts.plus_own(own).plus_rest(rest)
+                    walk.see("ATBFF", parts, left, residual_of="ATB")
+            case FeedForwardRecord():
+                read = parts
+                if record.before is not None:
+                    read = parts.through(record.before)
+                    walk.see("ATBLN", read, rest_through_norm(whole, record.before))
+                if feed_forward:
+                    _feed_forward_scopes(walk, parts, read, whole, layer, baseline)
+                break
     return walk.scopes
 
 
-@dataclass(frozen=True)
-class Frozen:
-    """A feed-forward with its activation frozen: linear in the parts of its input.
-
-    Part x_j becomes ((x_j W_in) ⊙ A [+ (x_j W_gate) ⊙ B]) W_out, with A and B a target; what is of
-    no token becomes the rest.
-    """
-
-    w_in: Float[Tensor, "d d_ff"]
-    a: Float[Tensor, "target d_ff"]
-    w_gate: Float[Tensor, "d d_ff"] | None
-    b: Float[Tensor, "target d_ff"] | None
-    w_out: Float[Tensor, "d_ff d"]
-    rest: Float[Tensor, "target d"]
-
-
-def frozen(fed: Fed, rest: Float[Tensor, "target d"], baseline: Baseline) -> Frozen:
-    """Freeze a feed-forward at what its run computed; ``rest`` is the token-less part of its input."""
-    w_in, u0 = _pushed(rest, fed.inner)
-    w_out = fed.weight.to(rest)
-    from_bias = baseline == "bias"
-    if fed.v is None or fed.gate is None:
-        a = ratio(fed.activation, fed.u, u0 if from_bias else None)
-        kept = fed.activation(u0) if from_bias else a * u0
-        return Frozen(w_in, a, None, None, w_out, _out(kept, fed, w_out))
-    w_gate, v0 = _pushed(rest, fed.gate)
-    starts = (u0, v0) if from_bias else (None, None)
-    a, b = gated_factors(fed.activation, fed.u, fed.v, *starts)
-    kept = fed.activation(u0) * v0 if from_bias else a * u0 + b * v0
-    return Frozen(w_in, a, w_gate, b, w_out, _out(kept, fed, w_out))
-
-
-def _pushed(
-    rest: Float[Tensor, "target d"], affine: Affine
-) -> tuple[Float[Tensor, "d d_ff"], Float[Tensor, "target d_ff"]]:
-    """The weights in working precision, and the token-less part behind them."""
-    weight = affine.weight.to(rest)
-    pushed = rest @ weight
-    return weight, pushed if affine.bias is None else pushed + affine.bias
-
-
-def _out(kept: Tensor, fed: Fed, w_out: Tensor) -> Float[Tensor, "target d"]:
-    out = kept @ w_out
-    return out if fed.bias is None else out + fed.bias
-
-
 def _own_feed_forward(
-    x: Float[Tensor, "token d"], record: Wrote, baseline: Baseline
+    x: Float[Tensor, "token d"], record: FeedForwardRecord, baseline: Baseline
 ) -> tuple[Float[Tensor, "token d"], Float[Tensor, "token d"]]:
     """The feed-forward of a parallel block: it reads each token alone; its biases are no token's."""
-    fed, norm = record.detail, record.before
-    assert isinstance(fed, Fed)
     own, rest = x, torch.zeros_like(x)
-    if norm is not None:
-        own, rest = shaped(own, norm) / norm.std, through(rest, norm)
-    ff = frozen(fed, rest, baseline)
-    neurons = (own @ ff.w_in) * ff.a
-    if ff.w_gate is not None and ff.b is not None:
-        neurons = neurons + (own @ ff.w_gate) * ff.b
-    own, rest = neurons @ ff.w_out, ff.rest
+    if record.before is not None:
+        own, rest = through_norm(own, record.before), rest_through_norm(rest, record.before)
+    frozen = freeze(record, rest, baseline)
+    own, rest = through_feed_forward(own, frozen), frozen.rest
     if record.after is not None:
-        own, rest = shaped(own, record.after) / record.after.std, through(rest, record.after)
+        own, rest = through_norm(own, record.after), rest_through_norm(rest, record.after)
     return own, rest
 
 
@@ -433,35 +340,33 @@ def _feed_forward_scopes(
     parts: Combined,
     read: Combined,
     whole: Float[Tensor, "token d"],
-    record: Wrote,
-    last: Normed | None,
-    y: Float[Tensor, "token d"] | None,
+    layer: LayerRecord,
     baseline: Baseline,
 ) -> None:
     """FF and the scopes after it, block by block of targets.
 
-    ``parts`` are those of the residual stream, ``read`` those that the feed-forward reads.
+    ``parts`` are those of the residual stream, ``whole`` their sum with the rest, ``read`` those
+    that the feed-forward reads.
     """
-    fed = record.detail
-    assert isinstance(fed, Fed)
+    record, last, y = layer.feed_forward, layer.last_norm, layer.y
     prefix = "ATB" if record.before is None else "ATBLN"
-    ff = frozen(fed, read.rest, baseline)
-    pushed = read.through_map(ff.w_in)
-    gated = None if ff.w_gate is None else read.through_map(ff.w_gate)
-    n, d_ff = len(whole), ff.w_in.shape[1]
+    frozen = freeze(record, read.rest, baseline)
+    pushed = read.through_map(frozen.w_in)
+    gated = None if frozen.w_gate is None else read.through_map(frozen.w_gate)
+    n, d_ff = len(whole), frozen.w_in.shape[1]
     size = max(1, BLOCK // (n * d_ff))
     for start in range(0, n, size):
         t = slice(start, min(start + size, n))
-        neurons = pushed.vectors(t).mul_(ff.a[t])
-        if gated is not None and ff.b is not None:
-            neurons += gated.vectors(t).mul_(ff.b[t])
-        vectors, rest, real = neurons @ ff.w_out, ff.rest[t], record.output[t]
+        neurons = pushed.vectors(t).mul_(frozen.a[t])
+        if gated is not None and frozen.b is not None:
+            neurons += gated.vectors(t).mul_(frozen.b[t])
+        vectors, rest, real = neurons @ frozen.w_out, frozen.rest[t], record.output[t]
         name = prefix + "FF"
         walk.see_block(name, t, vectors, rest, real)
         if record.after is not None:
-            norm, name = _at(record.after, t), name + "LN"
-            vectors = shaped(vectors, norm) / norm.std
-            rest, real = through(rest, norm), through(real, norm)
+            norm, name = record.after.at(t), name + "LN"
+            vectors = through_norm(vectors, norm)
+            rest, real = rest_through_norm(rest, norm), rest_through_norm(real, norm)
             walk.see_block(name, t, vectors, rest, real)
         name += "RES"
         vectors = vectors.add_(parts.vectors(t))
@@ -469,14 +374,7 @@ def _feed_forward_scopes(
         left = None if y is None else y[t]
         walk.see_block(name, t, vectors, rest, real if last or left is None else left)
         if last is not None:
-            norm = _at(last, t)
-            vectors, rest = shaped(vectors, norm) / norm.std, through(rest, norm)
-            walk.see_block(
-                name + "LN", t, vectors, rest, through(real, norm) if left is None else left
-            )
-
-
-def _at(norm: Normed, targets: slice) -> Normed:
-    """The norm as it acted on some of the tokens."""
-    mean = None if norm.mean is None else norm.mean[targets]
-    return replace(norm, mean=mean, variance=norm.variance[targets])
+            norm = last.at(t)
+            vectors, rest = through_norm(vectors, norm), rest_through_norm(rest, norm)
+            end = rest_through_norm(real, norm) if left is None else left
+            walk.see_block(name + "LN", t, vectors, rest, end)

@@ -7,16 +7,33 @@ pieces through the norms that follow up to one hidden state. Nothing is approxim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from prosect.anatomy.vocabulary import Term
-from prosect.engines.linear import Centring, norm_mean, through_norm, through_projection
-from prosect.engines.records import Attended, Embedded, Fed, Normed, Projected, Record, State, Wrote
+from prosect.engines.linear import (
+    Centring,
+    norm_mean,
+    output_by_head,
+    per_head,
+    through_norm,
+    through_projection,
+    values_by_head,
+)
+from prosect.engines.records import (
+    AttentionRecord,
+    EmbeddingRecord,
+    FeedForwardRecord,
+    NormRecord,
+    ProjectionRecord,
+    Record,
+    StateRecord,
+    Stream,
+    Term,
+)
 
 By = Literal["layer", "head", "source", "norm", "embedding"]
 
@@ -49,7 +66,7 @@ Pieces = list[tuple[Part, Float[Tensor, "target d"]]]
 
 
 def split(
-    stream: Sequence[Record],
+    stream: Stream,
     by: By,
     state: int,
     targets: Int[Tensor, "target"],
@@ -76,144 +93,127 @@ def split(
     -------
     The parts and their vectors, which sum to ``hidden[state][targets]``.
     """
-    until = next(i for i, r in enumerate(stream) if isinstance(r, State) and r.layer == state)
+    records: list[Record] = []
+    for record in stream:
+        if isinstance(record, StateRecord) and record.index == state:
+            break
+        records.append(record)
     parts: list[Part] = []
     stacks: list[Tensor] = []
-    for i, record in enumerate(stream[:until]):
-        if isinstance(record, State):
-            continue
-        labels, vectors = _cut(record, by, targets, centring)
-        if labels:
-            following = [r for r in stream[i + 1 : until] if isinstance(r, Normed | Projected)]
-            stacks.append(_carry(vectors, following, targets, centring))
-            parts += labels
+    for i, record in enumerate(records):
+        pieces = _pieces(record, by, targets, centring)
+        if pieces:
+            vectors = torch.stack([vector for _, vector in pieces])
+            stacks.append(_carry(vectors, records[i + 1 :], targets, centring))
+            parts += [part for part, _ in pieces]
     return _merge(parts, torch.cat(stacks))
 
 
 def _carry(
     vectors: Float[Tensor, "part target d"],
-    following: Sequence[Normed | Projected],
+    following: Sequence[Record],
     targets: Tensor,
     centring: Centring,
 ) -> Float[Tensor, "part target d"]:
+    """Take parts through the norms and projections of the whole stream that follow."""
     for record in following:
-        if isinstance(record, Normed):
-            vectors = through_norm(vectors, _at(record, targets), centring)
-        else:
+        if isinstance(record, NormRecord):
+            vectors = through_norm(vectors, record.at(targets), centring)
+        elif isinstance(record, ProjectionRecord):
             vectors = through_projection(vectors, record)
     return vectors
 
 
-def _at(norm: Normed, targets: Tensor) -> Normed:
-    """The norm as it acted on some of the tokens."""
-    mean = None if norm.mean is None else norm.mean[targets]
-    return replace(norm, mean=mean, variance=norm.variance[targets])
-
-
-def _cut(
-    record: Wrote | Normed | Projected, by: By, targets: Tensor, centring: Centring
-) -> tuple[list[Part], Float[Tensor, "part target d"]]:
+def _pieces(record: Record, by: By, targets: Tensor, centring: Centring) -> Pieces:
     """The pieces that a step adds to the stream, before anything that follows."""
-    pieces: Pieces = []
-    if isinstance(record, Wrote):
-        after = None if record.after is None else _at(record.after, targets)
-        bias = 0 if record.bias is None else record.bias
-        written = list(_written(record, by, targets, record.output[targets] - bias))
-        if record.bias is not None:
-            shape = record.output[targets].shape
-            written.append((_constant(record, by, "bias"), record.bias.expand(shape)))
-        if after is None:
-            pieces = written
-        else:
-            pieces = [(part, through_norm(vector, after, centring)) for part, vector in written]
-            pieces += _norm_pieces(record, after, by, centring)
-    elif isinstance(record, Normed):
-        pieces = _norm_pieces(record, _at(record, targets), by, centring)
-    elif record.bias is not None:
-        part = _constant(record, by, "bias")
-        pieces = [(part, record.bias.expand(len(targets), -1))]
-    if not pieces:
-        return [], torch.empty(0)
-    return [part for part, _ in pieces], torch.stack([vector for _, vector in pieces])
+    match record:
+        case StateRecord():
+            return []
+        case NormRecord():
+            return _norm_pieces(record, record.name, targets, by, centring)
+        case ProjectionRecord():
+            bias = record.map.bias
+            if bias is None:
+                return []
+            return [(_constant(record.name, by, "bias"), bias.expand(len(targets), -1))]
+    bias = record.bias
+    whole = record.output[targets]
+    written = list(_written(record, by, targets, whole if bias is None else whole - bias))
+    if bias is not None:
+        written.append((_constant(record.name, by, "bias"), bias.expand_as(whole)))
+    if record.after is None:
+        return written
+    after = record.after.at(targets)
+    pieces = [(part, through_norm(vector, after, centring)) for part, vector in written]
+    return pieces + _norm_pieces(record.after, record.after.name, targets, by, centring)
 
 
-def _norm_pieces(record: Wrote | Normed, norm: Normed, by: By, centring: Centring) -> Pieces:
-    mean, shape = norm_mean(norm, centring), (len(norm.std), -1)
+def _norm_pieces(
+    norm: NormRecord, name: str, targets: Tensor, by: By, centring: Centring
+) -> Pieces:
+    at = norm.at(targets)
+    mean = norm_mean(at, centring)
     pieces: Pieces = []
-    if norm.bias is not None:
-        named = record if isinstance(record, Normed) else norm
-        pieces.append((_constant(named, by, "bias"), norm.bias.expand(shape)))
+    if at.bias is not None:
+        pieces.append((_constant(name, by, "bias"), at.bias.expand(len(targets), -1)))
     if mean is not None:
-        named = record if isinstance(record, Normed) else norm
-        pieces.append((_constant(named, by, "mean"), mean))
+        pieces.append((_constant(name, by, "mean"), mean))
     return pieces
 
 
-def _constant(record: Wrote | Normed | Projected, by: By, what: str) -> Part:
+def _constant(name: str, by: By, what: str) -> Part:
     """The label of what belongs to no token: one bias term, or each of its pieces by name."""
-    return Part("bias", name=f"{record.name} {what}" if by == "norm" else None)
+    return Part("bias", name=f"{name} {what}" if by == "norm" else None)
 
 
 def _written(
-    record: Wrote, by: By, targets: Tensor, whole: Float[Tensor, "target d"]
+    record: EmbeddingRecord | AttentionRecord | FeedForwardRecord,
+    by: By,
+    targets: Tensor,
+    whole: Float[Tensor, "target d"],
 ) -> Iterator[tuple[Part, Float[Tensor, "target d"]]]:
-    """What one sublayer wrote, less its bias, cut the way that is asked for."""
-    detail, term, layer = record.detail, record.term, record.layer - 1
-    if by in ("norm", "embedding"):
-        if by == "embedding" and isinstance(detail, Embedded) and detail.pieces:
-            for name, piece in detail.pieces.items():
+    """What one record wrote, less its bias, cut the way that is asked for."""
+    term, layer = record.term, record.layer
+    match record:
+        case EmbeddingRecord(pieces=pieces) if by == "embedding" and pieces:
+            for name, piece in pieces.items():
                 yield Part("input", name=name), piece[targets]
-        else:
+        case AttentionRecord() if by == "head":
+            for head, vectors in enumerate(heads_of(record)):
+                yield Part(term, layer, head), vectors[targets]
+        case AttentionRecord() if by == "source":
+            for head in range(record.heads):
+                for source, vector in enumerate(sources_of(record, head, targets)):
+                    yield Part(term, layer, head, source), vector
+        case _ if by in ("norm", "embedding"):
             yield Part(term), whole
-    elif by in ("head", "source") and isinstance(detail, Attended):
-        by_head = heads_of(detail) if by == "head" else None
-        for head in range(len(detail.alpha)):
-            if by_head is not None:
-                yield Part(term, layer, head), by_head[head][targets]
-                continue
-            for source, vector in enumerate(sources_of(detail, head, targets)):
-                yield Part(term, layer, head, source), vector
-    else:
-        yield Part(term, layer), whole
+        case _:
+            yield Part(term, layer), whole
 
 
-def heads_of(attended: Attended) -> Float[Tensor, "head token d"]:
+def heads_of(attention: AttentionRecord) -> Float[Tensor, "head token d"]:
     """What each head wrote, without its value bias: (context_h − b_V) W_O."""
-    heads = len(attended.alpha)
-    context = attended.context.unflatten(-1, (heads, -1)).transpose(0, 1)
-    if attended.value_bias is not None:
-        context = context - _per_head(attended.value_bias, heads)[:, None]
-    return context @ _output(attended)
+    context = attention.context.unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+    if attention.value_bias is not None:
+        context = context - per_head(attention.value_bias[:, None], attention.heads)
+    return context @ output_by_head(attention, context)
 
 
 def sources_of(
-    attended: Attended, head: int, targets: Int[Tensor, "target"]
+    attention: AttentionRecord, head: int, targets: Int[Tensor, "target"]
 ) -> Float[Tensor, "source target d"]:
     """What each source token sent through one head: α_ts (v_s − b_V) W_O."""
-    heads = len(attended.alpha)
-    kv_head = head * len(attended.value) // heads
-    value = attended.value[kv_head]
-    if attended.value_bias is not None:
-        value = value - attended.value_bias[kv_head]
-    sent = value @ _output(attended)[head]
-    return attended.alpha[head][targets].T[:, :, None] * sent[:, None]
-
-
-def _output(attended: Attended) -> Float[Tensor, "head d_head d"]:
-    heads = len(attended.alpha)
-    return attended.weight.to(attended.context).unflatten(0, (heads, -1))
-
-
-def _per_head(bias: Float[Tensor, "kv_head d_head"], heads: int) -> Float[Tensor, "head d_head"]:
-    return bias.repeat_interleave(heads // len(bias), dim=0)
+    value = values_by_head(attention, value_bias=False)[head]
+    sent = value @ output_by_head(attention, value)[head]
+    return attention.alpha[head][targets].T[:, :, None] * sent[:, None]
 
 
 def neurons_of(
-    fed: Fed, token: int, k: int
+    feed_forward: FeedForwardRecord, token: int, k: int
 ) -> tuple[Int[Tensor, "k"], Float[Tensor, "k d"], Float[Tensor, "d"]]:
     """The k neurons that write most to one token, what each writes, and the exact rest of them all."""
-    weight = fed.weight.to(fed.neurons)
-    activations = fed.neurons[token]
+    activations = feed_forward.neurons[token]
+    weight = feed_forward.output_map.weight(activations)
     lengths = activations.abs() * torch.linalg.vector_norm(weight, dim=-1)
     ids = lengths.topk(min(k, len(lengths))).indices
     written = activations[ids, None] * weight[ids]

@@ -11,18 +11,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from prosect.anatomy.vocabulary import Term
 from prosect.engines.linear import (
     Centring,
     norm_mean,
+    rest_through_norm,
+    rest_through_projection,
     through_norm,
     through_projection,
 )
-from prosect.engines.records import Normed, Projected, Record, State, Wrote
+from prosect.engines.records import (
+    AttentionRecord,
+    FeedForwardRecord,
+    NormRecord,
+    ProjectionRecord,
+    StateRecord,
+    Stream,
+    Term,
+)
 
 
 def terms_of(
-    stream: Sequence[Record], names: Sequence[Term], centring: Centring = "bias"
+    stream: Stream, names: Sequence[Term], centring: Centring = "bias"
 ) -> Float[Tensor, "term layer+1 token d"]:
     """Split every hidden state into what embeddings, attention, feed-forwards and biases wrote.
 
@@ -43,76 +52,71 @@ def terms_of(
     -------
     Tensor [term, layer+1, token, d]
     """
-    states = [record for record in stream if isinstance(record, State)]
-    hidden = states[-1].hidden
-    result = hidden.new_empty(len(names), len(states), *hidden.shape)
-    start = stream[0]
-    assert isinstance(start, Wrote)
-    terms = start.output.new_zeros(len(names), *start.output.shape)
+    count, hidden = len(stream.states), stream.states[-1].hidden
+    result = hidden.new_empty(len(names), count, *hidden.shape)
+    start = stream.start.output
+    terms = start.new_zeros(len(names), *start.shape)
     bias = names.index("bias")
-    for record in stream:
+    terms[names.index(stream.start.term)] += start
+    for record in stream.steps:
         match record:
-            case Wrote():
-                mine, ours = _written(record, centring)
-                terms[names.index(record.term)] += mine
-                if ours is not None:
-                    terms[bias] += ours
-            case Normed():
+            case AttentionRecord() | FeedForwardRecord():
+                own, token_less = _written(record, centring)
+                terms[names.index(record.term)] += own
+                if token_less is not None:
+                    terms[bias] += token_less
+            case NormRecord():
                 terms = through_norm(terms, record, centring, out=terms)
                 for rest in (record.bias, norm_mean(record, centring)):
                     if rest is not None:
                         terms[bias] += rest
-            case Projected():
+            case ProjectionRecord():
                 terms = through_projection(terms, record)
-                if record.bias is not None:
-                    terms[bias] += record.bias
-            case State():
-                result[:, record.layer] = terms
-                if record.layer + 1 < len(states):  # where the next state's terms grow, in place
-                    terms = result[:, record.layer + 1].copy_(terms)
+                if record.map.bias is not None:
+                    terms[bias] += record.map.bias
+            case StateRecord():
+                result[:, record.index] = terms
+                if record.index + 1 < count:  # the next state's terms grow in place
+                    terms = result[:, record.index + 1].copy_(terms)
     return result
 
 
-def _written(record: Wrote, centring: Centring) -> tuple[Tensor, Tensor | None]:
+def _written(
+    record: AttentionRecord | FeedForwardRecord, centring: Centring
+) -> tuple[Tensor, Tensor | None]:
     """What a sublayer added to the stream: its own part, and what belongs to the bias term."""
-    mine, ours = record.output, record.bias
-    if ours is not None:
-        mine = mine - ours
+    own, bias = record.output, record.bias
+    if bias is not None:
+        own = own - bias
     if record.after is None:
-        return mine, ours
-    mine = through_norm(mine, record.after, centring)
+        return own, bias
+    own = through_norm(own, record.after, centring)
     rests = [record.after.bias, norm_mean(record.after, centring)]
-    if ours is not None:
-        rests.append(through_norm(ours.expand_as(mine), record.after, centring))
-    kept = [rest for rest in rests if rest is not None]
-    return mine, torch.stack([rest.expand_as(mine) for rest in kept]).sum(0) if kept else None
+    if bias is not None:
+        rests.append(through_norm(bias.expand_as(own), record.after, centring))
+    kept = [rest.expand_as(own) for rest in rests if rest is not None]
+    return own, torch.stack(kept).sum(0) if kept else None
 
 
-def first_break(stream: Sequence[Record], tolerance: float) -> str:
+def first_break(stream: Stream, tolerance: float) -> str:
     """Name the first step after which the sum of what was written is no longer the model's stream.
 
     Each norm recorded the mean and spread of the stream that it really received, each state the
     stream itself; a sum that misses any of them has broken at the last step before.
     """
-    start = stream[0]
-    assert isinstance(start, Wrote)
-    x = torch.zeros_like(start.output)
-    step = start.name
-    for record in stream:
+    x, step = stream.start.output, stream.start.name
+    for record in stream.steps:
         match record:
-            case Wrote():
-                mine, ours = _written(record, "bias")
-                x = x + mine if ours is None else x + mine + ours
-            case Normed():
+            case AttentionRecord() | FeedForwardRecord():
+                own, bias = _written(record, "bias")
+                x = x + own if bias is None else x + own + bias
+            case NormRecord():
                 if _moments_off(x, record) > tolerance:
                     return step
-                x = through_norm(x, record)
-                for rest in (record.bias, norm_mean(record)):
-                    x = x if rest is None else x + rest
-            case Projected():
-                x = through_projection(x, record)
-                x = x if record.bias is None else x + record.bias
-            case State():
+                x = rest_through_norm(x, record)
+            case ProjectionRecord():
+                x = rest_through_projection(x, record)
+            case StateRecord():
                 if not reconstruction_error(x, record.hidden).max() <= tolerance:
                     return step
                 continue
@@ -120,7 +124,7 @@ def first_break(stream: Sequence[Record], tolerance: float) -> str:
     return step
 
 
-def _moments_off(x: Float[Tensor, "token d"], norm: Normed) -> float:
+def _moments_off(x: Float[Tensor, "token d"], norm: NormRecord) -> float:
     """How far the mean and variance of x are from those that the norm saw, in units of σ."""
     if norm.mean is None:
         variance, shift = x.square().mean(-1, keepdim=True), torch.zeros_like(norm.std)

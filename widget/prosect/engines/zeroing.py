@@ -12,68 +12,62 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from prosect.engines.records import Fed, Normed, Wrote
-from prosect.engines.scopes import BLOCK, Layer, attended_parts
+from prosect.engines.linear import rest_through_norm
+from prosect.engines.records import AttentionRecord, FeedForwardRecord, LayerRecord, NormRule
+from prosect.engines.scopes import BLOCK, parts_of_attention
 
 
-def value_zeroing(layer: Layer) -> Float[Tensor, "target source"]:
+def value_zeroing(layer: LayerRecord) -> Float[Tensor, "target source"]:
     """1 − cos between each target's output and its output with the values of one source at zero."""
-    first = layer.attention
-    parts = attended_parts(first)
+    parts, attended = parts_of_attention(layer.attention), layer.attention.output
     n, d = layer.x.shape
-    whole = normalize(_onward(first.output, layer), dim=-1)
-    width = max(d, *(fed.u.shape[1] for fed in _fed(layer)))
-    size = max(1, BLOCK // (n * width))
+    whole = normalize(output_of(attended, layer), dim=-1)
+    size = max(1, BLOCK // (n * max(d, layer.feed_forward.u.shape[1])))
     rows = []
     for start in range(0, n, size):
         sources = slice(start, min(start + size, n))
         silenced = parts.directions[sources]  # [source, head, d]
         removed = torch.einsum("tsk,skd->std", parts.a[:, sources], silenced)
-        changed = normalize(_onward(first.output - removed, layer), dim=-1)
+        changed = normalize(output_of(attended - removed, layer), dim=-1)
         # |a − b|² / 2 of unit vectors is 1 − cos, and exact for small angles
         rows.append((changed - whole).square().sum(-1) / 2)
     return torch.cat(rows).T
 
 
-def _fed(layer: Layer) -> list[Fed]:
-    details = [record.detail for record in layer.records if isinstance(record, Wrote)]
-    return [detail for detail in details if isinstance(detail, Fed)]
-
-
-def _onward(
-    attended: Float[Tensor, "*axes token d"], layer: Layer
+def output_of(
+    attended: Float[Tensor, "*axes token d"], layer: LayerRecord
 ) -> Float[Tensor, "*axes token d"]:
     """The layer's output from what its attention wrote; what attends to another text is kept."""
-    first, *following = layer.attention, *layer.records[1:]
-    x = layer.x + (attended if first.after is None else normed(attended, first.after))
-    for record in following:
-        if isinstance(record, Normed):
-            x = normed(x, record)
-        elif record.term == "source":
-            x = x + (record.output if record.after is None else normed(record.output, record.after))
-        else:
-            read = layer.x if layer.parallel else x
-            read = read if record.before is None else normed(read, record.before)
-            out = fed_forward(read, record)
-            x = x + (out if record.after is None else normed(out, record.after))
+    after = layer.attention.after
+    x = layer.x + (attended if after is None else normed(attended, after.rule))
+    for record in layer.following:
+        match record:
+            case AttentionRecord(output=written, after=after):
+                x = x + (written if after is None else rest_through_norm(written, after))
+            case FeedForwardRecord():
+                read = layer.x if record.parallel else x
+                read = read if record.before is None else normed(read, record.before.rule)
+                out = feed_forward(read, record)
+                x = x + (out if record.after is None else normed(out, record.after.rule))
+            case _:
+                x = normed(x, record.rule)
     return x
 
 
-def normed(x: Float[Tensor, "*axes d"], norm: Normed) -> Float[Tensor, "*axes d"]:
+def normed(x: Float[Tensor, "*axes d"], rule: NormRule) -> Float[Tensor, "*axes d"]:
     """The norm itself, with the mean and spread of x."""
-    if norm.mean is not None:
+    if rule.centred:
         x = x - x.mean(-1, keepdim=True)
-    x = x / (x.square().mean(-1, keepdim=True) + norm.epsilon).sqrt()
-    x = x if norm.gain is None else x * norm.gain
-    return x if norm.bias is None else x + norm.bias
+    x = x / (x.square().mean(-1, keepdim=True) + rule.epsilon).sqrt()
+    x = x if rule.gain is None else x * rule.gain
+    return x if rule.bias is None else x + rule.bias
 
 
-def fed_forward(x: Float[Tensor, "*axes d"], wrote: Wrote) -> Float[Tensor, "*axes d"]:
+def feed_forward(
+    x: Float[Tensor, "*axes d"], record: FeedForwardRecord
+) -> Float[Tensor, "*axes d"]:
     """The feed-forward itself."""
-    fed = wrote.detail
-    assert isinstance(fed, Fed)
-    neurons = fed.activation(fed.inner(x))
-    if fed.gate is not None:
-        neurons = neurons * fed.gate(x)
-    out = neurons @ fed.weight.to(x)
-    return out if fed.bias is None else out + fed.bias
+    neurons = record.activation(record.inner(x))
+    if record.gate is not None:
+        neurons = neurons * record.gate(x)
+    return record.output_map(neurons)
