@@ -25,6 +25,7 @@ from prosect.anatomy.families import anatomies_of
 from prosect.capture.run import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Pieces, Token, in_place_of, read_tokens
 from prosect.trace import Trace
 from prosect.validation import check_count
@@ -44,6 +45,7 @@ class Given:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
+@in_plain_arithmetic
 class Lens:
     """A transformers model with its tokenizer, ready to trace texts.
 

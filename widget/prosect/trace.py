@@ -29,6 +29,7 @@ from prosect.engines.linear import Centring
 from prosect.engines.logits import logit_parts
 from prosect.engines.splits import By
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token, token_label, vocabulary_labels
 from prosect.validation import check_count, check_flag, check_share, listed, whole_number
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from prosect.views import Explorer
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """One text through one model, or through the encoder or the decoder of one.

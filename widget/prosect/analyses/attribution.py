@@ -10,21 +10,28 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from prosect.analyses.certificate import agreed, relative_gap
+from prosect.anatomy.vocabulary import Anatomy
+from prosect.capture.derivative import derivative
 from prosect.capture.run import Run
 from prosect.engines import jacobian as engine
 from prosect.engines.records import AttentionRecord, StateRecord
 from prosect.engines.tangents import Point, merged, points, push, written_tangent
-from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import listed, whole_number
 
 MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
+DIRECTIONS = 2
+"""How many random directions the engine's derivative is held against the model's along."""
 PATIENCE = 3.0
 """After how many seconds a bar appears by itself."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token moves each hidden vector (Brunner et al. 2020, section 5).
@@ -46,6 +53,9 @@ class Attribution:
         How many random probes a source token; None where exact.
     start
         The hidden state whose tokens are the sources.
+    error
+        The certificate: the largest |J u − J' u| / |J' u| over layers and random directions u, with J
+        the derivative that this is computed from and J' that of the model itself.
     times_input
         Whether it is of the change along the input vectors.
     head
@@ -59,6 +69,7 @@ class Attribution:
     targets: list[int]
     probes: int | None
     start: int
+    error: float
     times_input: bool = False
     head: tuple[int, int] | None = None
 
@@ -67,7 +78,8 @@ class Attribution:
         how += ", times input" if self.times_input else ""
         how += "" if self.head is None else f", head {self.head[1]} of layer {self.head[0]}"
         layers, targets, sources = self.values.shape
-        return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
+        shape = f"layer {layers}, target {targets}, source {sources}"
+        return f"Attribution({how}: {shape}, error {self.error:.1e})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
         """Of some targets only, given by their positions.
@@ -141,9 +153,35 @@ class Attribution:
         return (targets[:, None] - sources).abs()
 
 
+def certificate(run: Run, anatomy: Anatomy, start: int, dtype: torch.dtype) -> float:
+    """How far the engine's derivative is from that of the model itself.
+
+    Along a few random changes of all tokens of ``hidden[start]``, relative to the length of what they
+    lead to in each later hidden state.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is too far.
+    StaleTraceError
+        If the model is no longer what it was in the run.
+    UnsupportedModelError
+        If the scores of the architecture have no derivative here.
+    """
+    x = run.hidden[start]
+    generator = torch.Generator().manual_seed(0)
+    directions = torch.randn(DIRECTIONS, *x.shape, generator=generator, dtype=torch.float64).to(x)
+    walked = points(run.stream)
+    first = next(i for i, point in enumerate(walked) if _is_state(point, start))
+    moved = torch.stack([dx for _, dx in push(directions, walked[first + 1 :])], dim=1)
+    expected = derivative(anatomy, run, start, directions)
+    return agreed(relative_gap(moved.flatten(-2), expected.flatten(-2)), "The derivative", dtype)
+
+
 def attribute(
     run: Run,
     *,
+    error: float,
     probes: int | None,
     layers: Sequence[int],
     start: int,
@@ -152,14 +190,12 @@ def attribute(
     seed: int,
     progress: bool | None,
 ) -> Attribution:
-    """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
+    """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`.
+
+    ``error`` is that of the certificate.
+    """
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
-    if any(record.scores is None for record in run.stream.attentions):
-        raise UnsupportedModelError(
-            "The attention scores of this architecture have no derivative here yet: "
-            "use trace.map('contribution'), which needs none."
-        )
     walked, x = points(run.stream), run.hidden[start]
     n, d = x.shape
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
@@ -194,16 +230,17 @@ def attribute(
         else:
             generator = torch.Generator().manual_seed(seed)
             squares = engine.estimated(x, carry, observed, batch, bar.update, probes, generator)
-    share, error = engine.shares(squares)
+    share, standard_error = engine.shares(squares)
     rows = [list(reached).index(layer) for layer in layers]
     return Attribution(
         values=share[rows].to(x.dtype),
         norms=squares.values.sqrt()[rows].to(x.dtype),
-        standard_error=error[rows].to(x.dtype),
+        standard_error=standard_error[rows].to(x.dtype),
         layers=list(layers),
         targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
+        error=error,
         times_input=times_input,
         head=head,
     )

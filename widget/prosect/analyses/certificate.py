@@ -62,3 +62,27 @@ def certified(error: float, what: str, dtype: torch.dtype) -> float:
             "weights were changed since."
         )
     return error
+
+
+def agreed(error: float, what: str, dtype: torch.dtype) -> float:
+    """The error itself, if what an engine computes is near enough to what the model itself does.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is not.
+    """
+    if not error <= TOLERANCES[dtype]:
+        raise ReconstructionError(
+            f"{what} differs from that of the model itself by {error:.1e} (relative): "
+            "look for a hook or an adapter that changes what the model computes, or trace again if the "
+            "weights were changed since."
+        )
+    return error
+
+
+def relative_gap(found: Float[Tensor, "*axes d"], expected: Float[Tensor, "*axes d"]) -> float:
+    """The largest |found − expected| / |expected|; vectors that are the same differ by 0."""
+    gap = (found - expected).norm(dim=-1)
+    ratio = gap / expected.norm(dim=-1)
+    return float(torch.where(gap == 0, 0.0, ratio).max())

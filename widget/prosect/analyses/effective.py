@@ -13,9 +13,11 @@ from torch.nn.functional import normalize
 from prosect.engines import effective, measures
 from prosect.engines.records import AttentionRecord
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_share, whole_number
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Freedom:
     """How far the attention of every head is determined by what it does (Brunner et al. 2020).
@@ -81,6 +83,7 @@ class Alternative:
         return f"Alternative({moved} rows moved, output kept to {self.error:.1e})"
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class NullSpace:
     """The directions in which the attention of one head can be moved without changing its output.

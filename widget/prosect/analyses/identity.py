@@ -13,6 +13,7 @@ from torch import Tensor
 from prosect.anatomy.vocabulary import Anatomy, Norm
 from prosect.capture.weights import lift
 from prosect.engines import nearest
+from prosect.modes import in_plain_arithmetic
 
 BLOCK = 2**23
 """How many numbers a block of candidates may take."""
@@ -20,6 +21,7 @@ VECTORS = 2**10
 """How many hidden vectors are compared with a block of candidates at once."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity:
     """Which input embeddings every hidden state is nearest to.

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from prosect.analyses.attribution import Attribution, attribute
-from prosect.analyses.certificate import certified
+from prosect.analyses.attribution import Attribution, attribute, certificate
+from prosect.analyses.certificate import agreed, certified, relative_gap
 from prosect.analyses.effective import Freedom, NullSpace
 from prosect.analyses.kinds import Kind, changes_of, kinds_of, scope_names
 from prosect.anatomy.vocabulary import Anatomy
+from prosect.capture.intervention import silenced_in_model
 from prosect.capture.run import Run
 from prosect.engines import contributions, effective, measures, scopes, zeroing
 from prosect.engines.activation import Baseline
@@ -22,6 +23,7 @@ from prosect.engines.records import LayerRecord
 from prosect.engines.scopes import Scope
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token
 from prosect.validation import check_count, check_flag, check_known
 
@@ -29,6 +31,7 @@ Measure = Literal["norm", "alti"]
 PairKind = Literal["piece", "expression", "same", "neighbour", "other"]
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenMap:
     """A token-to-token map of every layer.
@@ -44,8 +47,10 @@ class TokenMap:
         The names of the axes of ``values``.
     error
         The certificate. For scopes and contributions: the largest |Σ parts + rest − y| / |y|. For
-        attention weights: how far a row's sum is from 1 at most. For value zeroing, an intervention
-        that splits nothing: 0.
+        attention weights: how far a row's sum is from 1 at most. For attribution: how far its
+        derivative is from the model's own, see :class:`~prosect.Attribution`. For value zeroing: the
+        largest |y' − y''| / |y''| where one value vector of each layer is set to zero, y' the layer's
+        output from which this is computed and y'' that of the model itself.
     rest
         [layer, target], the length of the part that belongs to no token; None for kinds without.
     own, others
@@ -119,6 +124,7 @@ class Pair:
     kind: PairKind
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """What a component did to the maps: two kinds, before and after it.
@@ -222,7 +228,7 @@ class Maps:
     """The maps of one run; each is computed once and kept."""
 
     def __init__(self, run: Run, anatomy: Anatomy, dtype: torch.dtype) -> None:
-        self._run, self._dtype = run, dtype
+        self._run, self._anatomy, self._dtype = run, anatomy, dtype
         self.kinds: dict[str, Kind] = kinds_of(anatomy)
         self._scope_names = scope_names(anatomy.blocks[0])
         self._changes = changes_of(anatomy.blocks[0])
@@ -289,10 +295,11 @@ class Maps:
             return self._effective(name, value_bias)
         if name == "attribution":
             found = self.attribution()
-            return TokenMap(found.values, name, _PER_LAYER, 0.0)
+            return TokenMap(found.values, name, _PER_LAYER, found.error)
         if name == "value_zeroing":
+            error = self._zeroing_certificate()
             values = [zeroing.value_zeroing(layer) for layer in self.layers()]
-            return TokenMap(torch.stack(values), name, _PER_LAYER, 0.0)
+            return TokenMap(torch.stack(values), name, _PER_LAYER, error)
         measured = [
             layer[name] for layer in self._scopes(kind.costly, value_bias, baseline, measure)
         ]
@@ -408,8 +415,26 @@ class Maps:
         if key not in self._kept and complete in self._kept:
             self._kept[key] = self._kept[complete].after(layers)
         if key not in self._kept:
-            self._kept[key] = attribute(self._run, progress=progress, **chosen)
+            error = self._attribution_certificate(chosen["start"])
+            self._kept[key] = attribute(self._run, error=error, progress=progress, **chosen)
         return self._kept[key]
+
+    def _attribution_certificate(self, start: int) -> float:
+        key = ("certificate", start)
+        if key not in self._kept:
+            self._kept[key] = certificate(self._run, self._anatomy, start, self._dtype)
+        return self._kept[key]
+
+    def _zeroing_certificate(self) -> float:
+        """One value vector of each layer, the one that most is taken from, really set to zero."""
+        places = [zeroing.strongest(layer) for layer in self.layers()]
+        found = [
+            zeroing.silenced(layer, *place)
+            for layer, place in zip(self.layers(), places, strict=True)
+        ]
+        expected = silenced_in_model(self._anatomy, self._run, places)
+        error = relative_gap(torch.stack(found), expected)
+        return agreed(error, "The output with a value at zero", self._dtype)
 
     def _contribution(self, baseline: Baseline) -> TokenMap:
         hidden, stream = self._run.hidden, self._run.stream

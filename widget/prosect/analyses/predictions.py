@@ -18,6 +18,7 @@ from prosect.anatomy.vocabulary import Anatomy
 from prosect.capture.run import ONE_AT_A_TIME, evaluating
 from prosect.capture.weights import lift
 from prosect.errors import UnsupportedModelError
+from prosect.modes import plain_arithmetic
 
 BLOCK = 2**24
 """How many logits are computed at once."""
@@ -122,7 +123,7 @@ def _logits(
     inputs = {"input_ids": torch.zeros(1, 1, dtype=torch.long, device=put.device)}
     if start is not None:
         inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"], start)
-    with ONE_AT_A_TIME, torch.no_grad(), evaluating(model):
+    with ONE_AT_A_TIME, plain_arithmetic(), evaluating(model):
         if anatomy.outlet is None:
             handle = anatomy.base.register_forward_hook(replace_last)
         else:

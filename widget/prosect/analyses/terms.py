@@ -16,8 +16,10 @@ from prosect.engines import terms as engine
 from prosect.engines.linear import Centring
 from prosect.engines.records import FeedForwardRecord, Stream
 from prosect.engines.splits import By, Part
+from prosect.modes import in_plain_arithmetic
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Decomposition:
     """Vectors split into parts that sum to them.
@@ -56,6 +58,7 @@ class Decomposition:
         return engine.cosine(self.values, self.whole)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms(Decomposition):
     """The four terms of every hidden state; they sum to it.
@@ -128,6 +131,7 @@ class Terms(Decomposition):
         return self.values[self.names.index("source")] if "source" in self.names else None
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts(Decomposition):
     """One hidden state of some tokens, split finer than into terms.
