@@ -217,7 +217,7 @@ class Lens:
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
         self._check_length(tokens, decoder.positions, (target,))
-        device = self.anatomy.words.weight.device
+        device = self.anatomy.words.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
             "input_ids": ids,
@@ -271,7 +271,7 @@ class Lens:
         """
         width = max(len(fields["input_ids"]) for fields in texts)
         padding = {"input_ids": self.tokenizer.pad_token_id or 0}
-        device = self.anatomy.words.weight.device
+        device = self.anatomy.words.device
         return {
             name: torch.tensor(
                 [f[name] + [padding.get(name, 0)] * (width - len(f[name])) for f in texts],
