@@ -19,7 +19,7 @@ from prosect.analyses.kinds import Kind
 from prosect.analyses.maps import Comparison, GainRelation, Maps, Measure, TokenMap
 from prosect.analyses.predictions import LogitContributions, Prediction, logits_of_one
 from prosect.analyses.terms import Neurons, Parts, Terms
-from prosect.anatomy.heads import head_of
+from prosect.anatomy.families import head_of
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture.run import Run
 from prosect.capture.weights import head_record_of
