@@ -258,4 +258,3 @@ def test_pictures(notebook: Notebook, lab: Lab, width: int) -> None:
 def test_tokens_stand_as_the_tokenizer_made_them(notebook: Notebook) -> None:
     notebook.run(CELL.removesuffix("view\n"))
     assert notebook.ask("[token.label for token in trace.tokens]") == TOKENS
-    assert notebook.ask("view._about['holds']") is True

@@ -218,7 +218,7 @@ def test_the_line_under_the_map_says_what_is_determined(
     lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
 ) -> None:
     trace = lens.trace(f"{TEXT} {TEXT} {TEXT}")
-    free, n = trace.freedom(), len(trace.tokens)
+    free, n = trace.attention_identifiability(), len(trace.tokens)
     trace.explore(layer=3, head=7).to_html(tmp_path / "page.html")
     view = shown(open_page(tmp_path / "page.html"))
     line = view.part("freedom")

@@ -10,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from prosect.analyses.cache import Analyses
+from prosect.analyses.maps import Options, Values
 from prosect.capture.run import Run
 from prosect.engines import jacobian as engine
 from prosect.engines.records import AttentionRecord, StateRecord
@@ -21,8 +23,8 @@ MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
-PATIENCE = 3.0
-"""After how many seconds a bar appears by itself."""
+BAR_DELAY = 3.0
+"""After how many seconds a progress bar appears by itself."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,6 +143,99 @@ class Attribution:
         return (targets[:, None] - sources).abs()
 
 
+def attribution(
+    analyses: Analyses,
+    probes: int | None = None,
+    layers: Sequence[int] | None = None,
+    targets: Sequence[int] | None = None,
+    *,
+    start: int = 0,
+    times_input: bool = False,
+    head: tuple[int, int] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Attribution:
+    """Hidden Token Attribution of a run, computed once and kept.
+
+    c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F with nothing frozen: softmax, norms and activations move
+    too. Causal models have zeros right of the diagonal.
+
+    Parameters
+    ----------
+    probes
+        None: exact, by every dimension of every source token. Else an estimate from so many random
+        probes a token, with a standard error beside each value.
+    layers
+        After which layers, from 0; all by default. Not with a head, which writes in its own.
+    targets
+        The positions of the vectors; all by default.
+    start
+        The hidden state whose tokens are changed: 0 is the input embeddings.
+    times_input
+        The change along the input vector itself, so that its size counts; exact, without probes.
+    head
+        (layer, head): of what one head writes, instead of the hidden vectors. Where a norm follows
+        attention before it is added (Gemma 2, OLMo 2), through that norm, with its derivative at
+        what all heads of the layer write together.
+    seed
+        Of the probes.
+    progress
+        Whether to show a bar with the time left; by default if it takes more than a few seconds. It
+        can be interrupted.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the architecture's scores have no derivative here (DeBERTa).
+    ProsectError
+        If an argument is out of range.
+    """
+    if probes is not None and times_input:
+        raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
+    if probes is not None and whole_number(probes, "number of probes") < 2:
+        raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
+    count = analyses.sizes.layers
+    if not 0 <= whole_number(start, "state") < count:
+        raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
+    if layers is not None and head is not None:
+        raise ProsectError("A head writes in its own layer: give head or layers, not both.")
+    wanted = list(range(start, count)) if layers is None else listed(layers, "layer")
+    if not wanted:
+        raise ProsectError("There are no layers: name at least one, or leave layers out.")
+    for layer in wanted:
+        if not start <= layer < count:
+            raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
+    if head is not None:
+        if isinstance(head, str) or not hasattr(head, "__len__") or len(head) != 2:
+            raise ProsectError(f"head is a layer and a head, such as (3, 5), not {head!r}.")
+        head = analyses.head(*head)
+    seed = whole_number(seed, "seed")
+    asked = (probes, start, times_input, head, seed)
+
+    def compute() -> Attribution:
+        complete = analyses.known(("attribution", asked, tuple(range(start, count))))
+        if complete is not None:
+            return complete.after(wanted)
+        return attribute(
+            analyses.run,
+            probes=probes,
+            layers=wanted,
+            start=start,
+            times_input=times_input,
+            head=head,
+            seed=seed,
+            progress=progress,
+        )
+
+    found = analyses.once(("attribution", asked, tuple(wanted)), compute)
+    return found if targets is None else found.at(analyses.positions(targets))
+
+
+def attribution_map(analyses: Analyses, _: Options, *, probes: int | None = None) -> Values:
+    """The shares of all layers, as a map."""
+    return Values(attribution(analyses, probes).values, 0.0)
+
+
 def attribute(
     run: Run,
     *,
@@ -152,7 +247,7 @@ def attribute(
     seed: int,
     progress: bool | None,
 ) -> Attribution:
-    """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
+    """Compute the attribution of a run; see :func:`attribution`."""
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
     if any(record.scores is None for record in run.stream.attentions):
@@ -182,7 +277,7 @@ def attribute(
         *(record.neurons.numel() for record in run.stream.feed_forwards),
     )
     batch = max(1, BATCH_NUMBERS // widest)
-    delay = PATIENCE if progress is None else 0
+    delay = BAR_DELAY if progress is None else 0
     tangents = n if times_input else n * (d if probes is None else probes)
     with tqdm(total=tangents, unit="tangent", disable=progress is False, delay=delay) as bar:
         if probes is None and not times_input and n > 2:
