@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, byte_pairs, random_lens, random_model, word_pieces
+from support.families import (
+    FAMILIES,
+    PAIRS,
+    TEXTS,
+    byte_pairs,
+    random_lens,
+    random_model,
+    word_pieces,
+)
 
 MIXED: list[str | tuple[str, str]] = [
     TEXTS[2],

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import prosect
-from families import FAMILIES, PAIRS, random_model, word_pieces
+from support.families import FAMILIES, PAIRS, random_model, word_pieces
 
 NEEDS_NOTHING = ("trace", "parity", "terms", "finer splits", "maps")
 

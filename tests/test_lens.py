@@ -22,8 +22,8 @@ from transformers import (
 )
 
 import prosect
-from families import TEXTS, byte_pairs, random_model, word_pieces
 from prosect import demo
+from support.families import TEXTS, byte_pairs, random_model, word_pieces
 
 
 def test_the_demo_model_loads_without_a_name() -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import prosect
-from families import random_lens
 from prosect.cli import main
 from prosect.views import payload
 from prosect.views import view as views
-from views.test_arrays import decode
+from support.arrays import decode
+from support.families import random_lens
 
 
 class Reader(HTMLParser):

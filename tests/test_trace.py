@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import prosect
-from families import (
+from prosect.analyses.certificate import TOLERANCES
+from prosect.tokens import vocabulary_labels
+from support.families import (
     FAMILIES,
     PAIRS,
     SIZES,
@@ -22,8 +24,6 @@ from families import (
     trace_of,
     word_pieces,
 )
-from prosect.analyses.certificate import TOLERANCES
-from prosect.tokens import vocabulary_labels
 
 LAYERS = {"albert-groups": 8, "gpt-neo": 4}
 OPENINGS = ["bert", "gpt2", "mpnet", "deberta-v2", "gpt-neo", "bloom", "albert", "opt-post-norm"]

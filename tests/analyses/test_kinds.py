@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.analyses.kinds import kinds_of
+from support.families import FAMILIES, PAIRS, TEXTS, random_lens
 
 POST = "ATTN ATTNRES ATB ATBFF ATBFFRES ATBFFRESLN"
 PRE = "ATTN ATB ATBLN ATBLNFF ATBLNFFRES"

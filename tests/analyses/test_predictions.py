@@ -15,7 +15,8 @@ from transformers import (
 )
 
 import prosect
-from families import (
+from prosect.analyses import predictions
+from support.families import (
     FAMILIES,
     PAIRS,
     SIZES,
@@ -28,7 +29,6 @@ from families import (
     trace_of,
     word_pieces,
 )
-from prosect.analyses import predictions
 
 HEADS = [family for family in FAMILIES if family not in (*PAIRS, "deberta-v2-narrow")]
 HEADS += [f"{family}-decoder" for family in PAIRS]

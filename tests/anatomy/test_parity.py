@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import (
+from support.families import (
     FAMILIES,
     PAIRS,
     STACKS,

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import prosect
-from families import PAIRS, STACKS, family_of, random_lens, sample, trace_of
-from formulas import Attends, model_of
 from prosect.anatomy.vocabulary import Anatomy, Attention, FeedForward
 from prosect.engines.records import AttentionRecord, FeedForwardRecord
+from support.families import PAIRS, STACKS, family_of, random_lens, sample, trace_of
+from support.formulas import Attends, model_of
 
 
 def sublayers(anatomy: Anatomy) -> list[Attention | FeedForward]:

@@ -14,10 +14,10 @@ from torch import nn
 
 import prosect
 from corpus.sentences import sentences
-from families import FAMILIES, STACKS, random_lens, sample
 from prosect import corpus
 from prosect.corpus.linear_ff import Products, fed
 from prosect.corpus.texts import lot
+from support.families import FAMILIES, STACKS, random_lens, sample
 
 TEXTS = sentences(30)
 SHARE = 0.3

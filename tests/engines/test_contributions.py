@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-import plain
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.engines.contributions import contributions, rest_of, rollout
+from support import plain
+from support.families import FAMILIES, PAIRS, TEXTS, random_lens
 
 FLOAT32_INSIDE = {name for name, family in FAMILIES.items() if family.float32_norms} | {"bloom"}
 BASELINES = ("zero", "bias")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
 from prosect.analyses.predictions import logits_of_one
+from support.families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
 
 HEADS = [family for family in FAMILIES if family != "deberta-v2-narrow"]
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-import plain
 import prosect
-from families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 from prosect.analyses.kinds import Kind
 from prosect.engines import scopes
 from prosect.engines.records import FeedForwardRecord, LayerRecord
 from prosect.engines.scopes import scopes_of
+from support import plain
+from support.families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 
 BASELINES = ("zero", "bias")
 RIVER = "The bank raised its rates, so we walked along the river bank to watch the ducklings swim."

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, PAIRS, STACKS, family_of, random_lens, sample
-from formulas import Attends, Feeds, Plain, sent, tolerance
 from prosect.engines.splits import By, Part, sources_of
+from support.families import FAMILIES, PAIRS, STACKS, family_of, random_lens, sample
+from support.formulas import Attends, Feeds, Plain, sent, tolerance
 
 SPLITS = get_args(By)
 

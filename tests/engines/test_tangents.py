@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import prosect
-from families import FAMILIES, STACKS, TEXTS, family_of, random_lens, trace_of
 from prosect.errors import ProsectError, UnsupportedModelError
+from support.families import FAMILIES, STACKS, TEXTS, family_of, random_lens, trace_of
 
 TEXT = "The river bank, the road."
 EXTRA = {

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, PAIRS, STACKS, TEXTS, family_of, random_lens, sample
-from formulas import Plain, tolerance
+from support.families import FAMILIES, PAIRS, STACKS, TEXTS, family_of, random_lens, sample
+from support.formulas import Plain, tolerance
 
 EXACT = {torch.float32: 1e-5, torch.float64: 1e-12}
 
