@@ -188,3 +188,17 @@ def test_a_bert_tokenizer_with_types_reaches_the_type_embedding() -> None:
     other = lens.trace("the river", "the bank").hidden[0]
     changed = (one != other).any(-1)
     assert changed.tolist() == [bool(kind) for kind in types]
+
+
+def test_an_attention_that_takes_what_is_not_known_is_refused() -> None:
+    lens = random_lens("bert")
+    core = lens.anatomy.blocks[0].attention.core
+
+    def with_sinks(_module: object, args: object, kwargs: dict[str, object]) -> object:
+        return args, {**kwargs, "s_aux": torch.zeros(4)}
+
+    core.register_forward_pre_hook(with_sinks, with_kwargs=True)
+    with pytest.raises(
+        prosect.UnsupportedModelError, match="takes 's_aux', which prosect does not"
+    ):
+        lens.trace(TEXTS[0])
