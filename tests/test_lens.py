@@ -161,11 +161,9 @@ def test_a_text_that_the_tokenizer_drops_is_not_called_empty() -> None:
         lens.trace("\u0007")  # a control character, which BERT's normaliser removes
 
 
-UNLIMITED = ("deberta-v2", "bloom", "t5", "t5-gated")
-"""Those whose positions are relative only."""
-
-
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in UNLIMITED])
+@pytest.mark.parametrize(
+    "family", [name for name, family in FAMILIES.items() if not family.unlimited]
+)
 def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refused(
     family: str,
 ) -> None:
@@ -177,7 +175,7 @@ def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refuse
         lens.trace("a" + "," * most)
 
 
-@pytest.mark.parametrize("family", UNLIMITED)
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.unlimited])
 def test_relative_positions_have_no_end(family: str) -> None:
     trace = random_lens(family).trace("a" + "," * 99)
     assert len(trace.tokens) >= 100

@@ -17,13 +17,11 @@ from support.families import (
     word_pieces,
 )
 
-LAYERS = {"albert-groups": 8, "gpt-neo": 4}
-
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_shapes_are_those_documented(stack: str) -> None:
     trace = sample(stack)
-    n, layers = len(trace.tokens), LAYERS.get(stack, SIZES["layers"])
+    n, layers = len(trace.tokens), FAMILIES[family_of(stack)].layers
     assert trace.hidden.shape == (layers + 1, n, SIZES["d"])
     assert trace.attention.shape == (layers, SIZES["heads"], n, n)
     terms = trace.terms()

@@ -18,6 +18,7 @@ import prosect
 from prosect.analyses import predictions
 from support.families import (
     FAMILIES,
+    HEADS,
     PAIRS,
     SIZES,
     TEXTS,
@@ -29,10 +30,6 @@ from support.families import (
     trace_of,
     word_pieces,
 )
-
-HEADS = [family for family in FAMILIES if family not in (*PAIRS, "deberta-v2-narrow")]
-HEADS += [f"{family}-decoder" for family in PAIRS]
-"""The stacks that a head sits on."""
 
 
 def own_logits(trace: prosect.Trace) -> Tensor:

@@ -21,12 +21,6 @@ from support.families import (
     word_pieces,
 )
 
-FLOAT32_SOFTMAX = (
-    *("modernbert", "gpt-neox", "gpt-neox-sequential", "gptj", "phi", "opt", "opt-post-norm"),
-    *("llama", "llama-biases", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3", "olmo2"),
-)
-"""Those whose eager softmax is in float32 in any model; the tap's is as precise as the model."""
-
 
 def eager(lens: prosect.Lens, family: str, model: Any, pair: str | None = None) -> Any:
     """What the model itself returns for the texts; a decoder starts by the model's own rule."""
@@ -55,7 +49,8 @@ def assert_same(got: Tensor, batched: tuple[Tensor, ...], tolerance: float) -> N
 def test_the_tapped_run_equals_the_models_own_eager_run(stack: str, dtype: torch.dtype) -> None:
     trace, family = sample(stack, dtype), family_of(stack)
     output = eager(trace.lens, family, random_model(family, dtype))
-    tolerance = 1e-6 if dtype == torch.float64 and family in FLOAT32_SOFTMAX else 0.0
+    rounded = dtype == torch.float64 and FAMILIES[family].float32_eager_softmax
+    tolerance = 1e-6 if rounded else 0.0
     if family not in PAIRS:
         hidden, attention = output.hidden_states, output.attentions
     elif trace.encoder is None:

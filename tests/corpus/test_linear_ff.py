@@ -25,7 +25,7 @@ SHARE = 0.3
 
 def close(family: str) -> float:
     """How much of float32 is left in a family's float64 model."""
-    return 1e-5 if FAMILIES[family].float32_norms or family in ("bloom", "gpt-neo") else 1e-10
+    return 1e-5 if FAMILIES[family].rounds or FAMILIES[family].float32_scores else 1e-10
 
 
 def linear_ff(lens: Any, texts: Any = TEXTS, **settings: Any) -> corpus.LinearFFResult:

@@ -19,7 +19,7 @@ SPLITS = get_args(By)
 
 def rounding(stack: str) -> float:
     """How far one split may be from another of the same run: α of BLOOM is rounded to float32."""
-    return 1e-6 if stack == "bloom" else 1e-12
+    return 1e-6 if FAMILIES[family_of(stack)].float32_softmax else 1e-12
 
 
 def assert_close(got: Tensor, expected: Tensor, state: Tensor, most: float) -> None:

@@ -23,7 +23,7 @@ EXTRA = {
         FAMILIES["phi"], options=FAMILIES["phi"].options | {"qk_layernorm": True}
     ),
 }
-SCORED = [stack for stack in (*STACKS, *EXTRA) if not stack.startswith("deberta")]
+SCORED = [stack for stack in STACKS if FAMILIES[family_of(stack)].known_scores] + [*EXTRA]
 
 
 @cache
@@ -39,9 +39,7 @@ def traced(stack: str) -> prosect.Trace:
 def tolerance(stack: str) -> float:
     """Some models compute norms, or turn queries and keys, in float32 whatever their weights."""
     family = {**FAMILIES, **EXTRA}[family_of(stack)]
-    rounded = (
-        family.float32_norms or family.float32_softmax or stack in ("modernbert", "gpt-neo", "gptj")
-    )
+    rounded = family.rounds or family.float32_scores or family.float32_rotary
     return 3e-6 if rounded else 1e-9
 
 
