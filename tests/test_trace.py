@@ -11,6 +11,7 @@ from support.families import (
     SIZES,
     STACKS,
     TEXTS,
+    family_of,
     random_lens,
     random_model,
     sample,
