@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, TEXTS, random_lens, random_model
 from prosect.analyses import attribution
 from prosect.analyses.attribution import Attribution
+from support.families import FAMILIES, TEXTS, random_lens, random_model
 
 BANK = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
 SHORT = "The river bank, the road."

@@ -16,12 +16,12 @@ import traitlets
 import transformers
 
 import prosect
-from families import STACKS, TEXTS, random_lens, sample, word_pieces
 from prosect.tokens import vocabulary_labels
 from prosect.views import payload
 from prosect.views.payload import MAX_EAGER_FLOPS, MAX_INITIAL_BYTES
 from prosect.views.view import PLACE, View
-from views.test_arrays import decode
+from support.arrays import decode
+from support.families import STACKS, TEXTS, random_lens, sample, word_pieces
 
 VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
 

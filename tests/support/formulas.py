@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 import prosect
+from support.families import FAMILIES, family_of
 
 
 def tolerance(stack: str) -> float:
     """How far float64 formulas may be off: on the way these families compute in float32."""
-    return 1e-6 if stack.startswith(("gemma", "olmo2", "bloom")) else 1e-12
+    family = FAMILIES[family_of(stack)]
+    return 1e-6 if family.float32_gains or family.float32_softmax else 1e-12
 
 
 @dataclass

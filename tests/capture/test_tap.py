@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import (
+from support.families import (
     FAMILIES,
     PAIRS,
     STACKS,
@@ -20,12 +20,6 @@ from families import (
     sample,
     word_pieces,
 )
-
-FLOAT32_SOFTMAX = (
-    *("modernbert", "gpt-neox", "gpt-neox-sequential", "gptj", "phi", "opt", "opt-post-norm"),
-    *("llama", "llama-biases", "mistral", "qwen2", "qwen3", "smollm3", "gemma2", "gemma3", "olmo2"),
-)
-"""Those whose eager softmax is in float32 in any model; the tap's is as precise as the model."""
 
 
 def eager(lens: prosect.Lens, family: str, model: Any, pair: str | None = None) -> Any:
@@ -55,7 +49,8 @@ def assert_same(got: Tensor, batched: tuple[Tensor, ...], tolerance: float) -> N
 def test_the_tapped_run_equals_the_models_own_eager_run(stack: str, dtype: torch.dtype) -> None:
     trace, family = sample(stack, dtype), family_of(stack)
     output = eager(trace.lens, family, random_model(family, dtype))
-    tolerance = 1e-6 if dtype == torch.float64 and family in FLOAT32_SOFTMAX else 0.0
+    rounded = dtype == torch.float64 and FAMILIES[family].float32_eager_softmax
+    tolerance = 1e-6 if rounded else 0.0
     if family not in PAIRS:
         hidden, attention = output.hidden_states, output.attentions
     elif trace.encoder is None:
@@ -188,3 +183,17 @@ def test_a_bert_tokenizer_with_types_reaches_the_type_embedding() -> None:
     other = lens.trace("the river", "the bank").hidden[0]
     changed = (one != other).any(-1)
     assert changed.tolist() == [bool(kind) for kind in types]
+
+
+def test_an_attention_that_takes_what_is_not_known_is_refused() -> None:
+    lens = random_lens("bert")
+    core = lens.anatomy.blocks[0].attention.core
+
+    def with_sinks(_module: object, args: object, kwargs: dict[str, object]) -> object:
+        return args, {**kwargs, "s_aux": torch.zeros(4)}
+
+    core.register_forward_pre_hook(with_sinks, with_kwargs=True)
+    with pytest.raises(
+        prosect.UnsupportedModelError, match="takes 's_aux', which prosect does not"
+    ):
+        lens.trace(TEXTS[0])

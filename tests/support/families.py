@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -158,25 +158,58 @@ T5_SIZES = {
 }
 
 
+Layout = Literal["post-norm", "pre-norm", "parallel", "sandwich", "normed outputs"]
+
+
 @dataclass(frozen=True)
 class Family:
-    """How to make a small model of a family: its class, its configuration, its tokenizer."""
+    """How to make a small model of a family, and all that tests know of the family alone."""
 
     model: type[Any]
     config: type[Any]
     sizes: Callable[[], dict[str, Any]]
     tokenizer: Callable[[], PreTrainedTokenizerFast]
     options: dict[str, Any] = field(default_factory=dict)
+    layout: Layout = "post-norm"
+    """Where the norms of a layer stand."""
+    layers: int = SIZES["layers"]
+    biases: bool = True
+    """Whether anything at all goes into the bias term."""
+    predicts: bool = True
+    """Whether the class has a head that predicts tokens."""
+    known_scores: bool = True
+    """Whether its anatomy describes how scores are computed, as attribution needs."""
+    scaled_scores: bool = True
+    """Whether scores are divided by √d_head; where not, random ones are large."""
+    unlimited: bool = False
+    """Whether positions are relative only, so that no text is too long."""
     float32_norms: bool = False
     """Whether its norms compute in float32 whatever the weights."""
+    float32_gains: bool = False
+    """Whether these norms apply their gains in float32 too."""
     float32_softmax: bool = False
-    """Whether the softmax that the model itself computes, not the tap, does so."""
+    """Whether the softmax of a traced run is in float32: the model's own, not the tap's."""
+    float32_eager_softmax: bool = False
+    """Whether its eager softmax is in float32, where the tap's is as precise as the model."""
+    float32_scores: bool = False
+    """Whether it computes scores in float32."""
+    float32_rotary: bool = False
+    """Whether it turns queries and keys in float32."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether something that becomes a part goes through float32 in a float64 model."""
+        return self.float32_norms or self.float32_softmax
 
     def exact(self, dtype: torch.dtype) -> float:
         """How exactly parts must add up, relatively."""
         if dtype == torch.float32:
             return 1e-5
-        return 1e-6 if self.float32_norms or self.float32_softmax else 1e-12
+        return 1e-6 if self.rounds else 1e-12
+
+    def having(self, **facts: Any) -> Family:
+        """The same family with other facts."""
+        return replace(self, **facts)
 
     def make(self) -> Any:
         """A model with transformers' own initial weights."""
@@ -193,7 +226,7 @@ def _encoder(model: str, config: str, tokenizer: Any = word_pieces, **options: A
 
 def _rms(model: str, config: str, **options: Any) -> Family:
     made = _family(model, config, _common, byte_pairs, rms_norm_eps=EPSILON, **options)
-    return replace(made, float32_norms=True)
+    return made.having(layout="pre-norm", float32_norms=True, float32_eager_softmax=True)
 
 
 def _family(model: str, config: str, sizes: Any, tokenizer: Any, **options: Any) -> Family:
@@ -201,6 +234,13 @@ def _family(model: str, config: str, sizes: Any, tokenizer: Any, **options: Any)
     return Family(*classes, sizes, tokenizer, options)
 
 
+_T5: dict[str, Any] = {
+    "layout": "pre-norm",
+    "biases": False,
+    "scaled_scores": False,
+    "unlimited": True,
+    "float32_norms": True,
+}
 _BEYOND_PADDING = {"max_position_embeddings": SIZES["positions"] + 2}
 
 FAMILIES: dict[str, Family] = {
@@ -221,7 +261,7 @@ FAMILIES: dict[str, Family] = {
         num_hidden_layers=4,
         num_hidden_groups=2,
         inner_group_num=2,
-    ),
+    ).having(layers=8),
     "distilbert": _family(
         "DistilBertForMaskedLM",
         "DistilBertConfig",
@@ -248,7 +288,7 @@ FAMILIES: dict[str, Family] = {
         local_attention=8,
         cls_token_id=0,
         sep_token_id=2,
-    ),
+    ).having(layout="pre-norm", float32_eager_softmax=True, float32_rotary=True),
     "deberta-v2": _encoder(
         "DebertaV2ForMaskedLM",
         "DebertaV2Config",
@@ -260,13 +300,13 @@ FAMILIES: dict[str, Family] = {
         share_att_key=True,
         norm_rel_ebd="layer_norm",
         type_vocab_size=0,
-    ),
+    ).having(known_scores=False, unlimited=True),
     "deberta-v2-narrow": _encoder(
         "DebertaV2Model", "DebertaV2Config", embedding_size=20, type_vocab_size=2
-    ),
+    ).having(known_scores=False, predicts=False),
     "gpt2": _family(
         "GPT2LMHeadModel", "GPT2Config", _gpt_sizes, byte_pairs, layer_norm_epsilon=EPSILON
-    ),
+    ).having(layout="pre-norm"),
     "gpt-neo": _family(
         "GPTNeoForCausalLM",
         "GPTNeoConfig",
@@ -276,10 +316,10 @@ FAMILIES: dict[str, Family] = {
         attention_types=[[["global", "local"], 2]],
         window_size=4,
         layer_norm_epsilon=EPSILON,
-    ),
+    ).having(layout="pre-norm", layers=4, scaled_scores=False, float32_scores=True),
     "gpt-neox": _family(
         "GPTNeoXForCausalLM", "GPTNeoXConfig", _common, byte_pairs, layer_norm_eps=EPSILON
-    ),
+    ).having(layout="parallel", float32_eager_softmax=True),
     "gpt-neox-sequential": _family(
         "GPTNeoXForCausalLM",
         "GPTNeoXConfig",
@@ -287,7 +327,7 @@ FAMILIES: dict[str, Family] = {
         byte_pairs,
         layer_norm_eps=EPSILON,
         use_parallel_residual=False,
-    ),
+    ).having(layout="pre-norm", float32_eager_softmax=True),
     "gptj": _family(
         "GPTJForCausalLM",
         "GPTJConfig",
@@ -295,22 +335,19 @@ FAMILIES: dict[str, Family] = {
         byte_pairs,
         rotary_dim=4,
         layer_norm_epsilon=EPSILON,
-    ),
+    ).having(layout="parallel", float32_eager_softmax=True, float32_rotary=True),
     "phi": _family(
         "PhiForCausalLM", "PhiConfig", _common, byte_pairs, layer_norm_eps=EPSILON, **GROUPED
-    ),
-    "bloom": replace(
-        _family(
-            "BloomForCausalLM",
-            "BloomConfig",
-            _common,
-            byte_pairs,
-            n_layer=SIZES["layers"],
-            n_head=SIZES["heads"],
-            layer_norm_epsilon=EPSILON,
-        ),
-        float32_softmax=True,
-    ),
+    ).having(layout="parallel", float32_eager_softmax=True),
+    "bloom": _family(
+        "BloomForCausalLM",
+        "BloomConfig",
+        _common,
+        byte_pairs,
+        n_layer=SIZES["layers"],
+        n_head=SIZES["heads"],
+        layer_norm_epsilon=EPSILON,
+    ).having(layout="pre-norm", unlimited=True, float32_softmax=True),
     "opt": _family(
         "OPTForCausalLM",
         "OPTConfig",
@@ -318,7 +355,7 @@ FAMILIES: dict[str, Family] = {
         byte_pairs,
         ffn_dim=SIZES["d_ff"],
         word_embed_proj_dim=SIZES["d"],
-    ),
+    ).having(layout="pre-norm", float32_eager_softmax=True),
     "opt-post-norm": _family(
         "OPTForCausalLM",
         "OPTConfig",
@@ -327,13 +364,15 @@ FAMILIES: dict[str, Family] = {
         ffn_dim=SIZES["d_ff"],
         word_embed_proj_dim=20,
         do_layer_norm_before=False,
-    ),
-    "llama": _rms("LlamaForCausalLM", "LlamaConfig", **GROUPED),
+    ).having(float32_eager_softmax=True),
+    "llama": _rms("LlamaForCausalLM", "LlamaConfig", **GROUPED).having(biases=False),
     "llama-biases": _rms("LlamaForCausalLM", "LlamaConfig", attention_bias=True, mlp_bias=True),
-    "mistral": _rms("MistralForCausalLM", "MistralConfig", sliding_window=6, **GROUPED),
+    "mistral": _rms("MistralForCausalLM", "MistralConfig", sliding_window=6, **GROUPED).having(
+        biases=False
+    ),
     "qwen2": _rms("Qwen2ForCausalLM", "Qwen2Config", **GROUPED),
-    "qwen3": _rms("Qwen3ForCausalLM", "Qwen3Config", head_dim=12, **GROUPED),
-    "smollm3": _rms("SmolLM3ForCausalLM", "SmolLM3Config", **GROUPED),
+    "qwen3": _rms("Qwen3ForCausalLM", "Qwen3Config", head_dim=12, **GROUPED).having(biases=False),
+    "smollm3": _rms("SmolLM3ForCausalLM", "SmolLM3Config", **GROUPED).having(biases=False),
     "gemma2": _rms(
         "Gemma2ForCausalLM",
         "Gemma2Config",
@@ -343,26 +382,24 @@ FAMILIES: dict[str, Family] = {
         final_logit_softcapping=3.0,
         attention_bias=True,
         **GROUPED,
-    ),
+    ).having(layout="sandwich", float32_gains=True),
     "gemma3": _rms(
         "Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=12, sliding_window=6, **GROUPED
+    ).having(layout="sandwich", float32_gains=True, biases=False),
+    "olmo2": _rms("Olmo2ForCausalLM", "Olmo2Config", **GROUPED).having(
+        layout="normed outputs", float32_gains=True, biases=False
     ),
-    "olmo2": _rms("Olmo2ForCausalLM", "Olmo2Config", **GROUPED),
-    "t5": replace(
-        _family("T5ForConditionalGeneration", "T5Config", lambda: T5_SIZES, _enclosing),
-        float32_norms=True,
+    "t5": _family("T5ForConditionalGeneration", "T5Config", lambda: T5_SIZES, _enclosing).having(
+        **_T5
     ),
-    "t5-gated": replace(
-        _family(
-            "T5ForConditionalGeneration",
-            "T5Config",
-            lambda: T5_SIZES,
-            _enclosing,
-            feed_forward_proj="gated-gelu",
-            tie_word_embeddings=False,
-        ),
-        float32_norms=True,
-    ),
+    "t5-gated": _family(
+        "T5ForConditionalGeneration",
+        "T5Config",
+        lambda: T5_SIZES,
+        _enclosing,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    ).having(**_T5),
     "bart": _family("BartForConditionalGeneration", "BartConfig", _pair_sizes, _enclosing),
     "marian": _family("MarianMTModel", "MarianConfig", _pair_sizes, _enclosing),
 }
@@ -373,6 +410,13 @@ PAIRS = ("t5", "t5-gated", "bart", "marian")
 
 STACKS = (*FAMILIES, *(f"{family}-decoder" for family in PAIRS))
 """Every stack of layers that can be traced: each family, then the decoders of pairs."""
+
+
+PREDICTING = tuple(name for name, family in FAMILIES.items() if family.predicts)
+"""Families whose class has a head that predicts tokens."""
+
+HEADS = tuple(f"{name}-decoder" if name in PAIRS else name for name in PREDICTING)
+"""The stacks that such a head sits on."""
 
 
 def family_of(stack: str) -> str:
