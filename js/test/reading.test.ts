@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { moved } from "../src/cursor.ts";
-import { magnitude, share, value } from "../src/format.ts";
-import { indices, shortened, thinned, words } from "../src/labels.ts";
-import { largest, mean, rank } from "../src/matrix.ts";
+import { magnitude, share, value } from "../src/draw/format.ts";
+import { indices, shortened, thinned, words } from "../src/draw/labels.ts";
+import { largest, mean, rank } from "../src/draw/matrix.ts";
+import { extent, percent, stack } from "../src/draw/stack.ts";
+import type { Token } from "../src/model/traits.ts";
 import { cellSize } from "../src/panes/map.tsx";
 import { fit } from "../src/panes/neighbors.tsx";
-import { extent, percent, stack } from "../src/stack.ts";
-import type { Token } from "../src/traits.ts";
+import { moved } from "../src/state/cursor.ts";
 
 const token = (label: string, continues = false): Token => ({
   label,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { contrast, luminance } from "./luminance.ts";
+import { contrast, luminance } from "./support/luminance.ts";
 
 // Tests run in the folder of package.json.
 const css = readFileSync("src/widget.css", "utf8");

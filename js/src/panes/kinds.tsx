@@ -1,5 +1,6 @@
-import type { Scene } from "../scene.ts";
-import type { Kind } from "../traits.ts";
+import type { Kind } from "../model/traits.ts";
+import type { Scene } from "../state/scene.ts";
+import "./kinds.css";
 
 /** The switch between kinds of map, grouped by what they are made of. One kind needs no switch. */
 export function Kinds({ scene }: { scene: Scene }) {

@@ -1,17 +1,18 @@
 import { useComputed, useSignal } from "@preact/signals";
-import { useCanvas, useWidth } from "../canvas.ts";
-import { type Cell, moved, under } from "../cursor.ts";
-import { capital, ordinal } from "../format.ts";
-import { labelWidth } from "../measure.ts";
-import { paint } from "../raster.ts";
-import type { Scene } from "../scene.ts";
+import { useCanvas, useWidth } from "../draw/canvas.ts";
+import { capital, ordinal } from "../draw/format.ts";
+import { labelWidth } from "../draw/measure.ts";
+import { paint } from "../draw/raster.ts";
+import { type Cell, moved, under } from "../state/cursor.ts";
+import type { Scene } from "../state/scene.ts";
 import { Axis } from "./axis.tsx";
-import { FreedomLine } from "./freedom.tsx";
+import { FreedomLine } from "./identifiability.tsx";
 import { Legend } from "./legend.tsx";
 import { Pane } from "./pane.tsx";
 import { Readout } from "./readout.tsx";
 import { Status } from "./status.tsx";
 import { Steppers } from "./steppers.tsx";
+import "./map.css";
 
 const LARGEST_CELL = 28;
 const LONGEST_LABEL = 92;

@@ -1,18 +1,19 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { useWidth } from "../canvas.ts";
-import { count, share } from "../format.ts";
-import { shortened } from "../labels.ts";
-import { labelWidth } from "../measure.ts";
-import { type Neighbors, neighborsOf, offers, type Word } from "../neighbors.ts";
-import { nameOf, type Scene } from "../scene.ts";
-import type { Candidates, Metric } from "../traits.ts";
+import { useWidth } from "../draw/canvas.ts";
+import { count, share } from "../draw/format.ts";
+import { shortened } from "../draw/labels.ts";
+import { labelWidth } from "../draw/measure.ts";
+import type { Candidates, Metric } from "../model/traits.ts";
+import { type Neighbors, neighborsOf, offers, type Word } from "../state/neighbors.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
 import { Identity } from "./identity.tsx";
 import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
 import { type Choice, Switch } from "./switch.tsx";
 import { TokenName } from "./token.tsx";
+import "./neighbors.css";
 
 const METRICS: Choice<Metric>[] = [
   { name: "cosine", label: "cosine", hint: "by angle: larger is nearer" },
