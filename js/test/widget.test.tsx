@@ -44,7 +44,7 @@ function display(model: FakeModel) {
 /** Signals draw in the next microtasks, effects after the next frame. */
 const drawn = () => new Promise((resolve) => setTimeout(resolve, 60));
 
-test("hostile tokens are text, in the strip, on the axes and in the neighbours", async () => {
+test("hostile tokens are text, in the strip, on the axes and in the neighbors", async () => {
   const { all, el } = show(HOSTILE, { target: 0 });
   await drawn();
   assert.deepEqual(
@@ -100,14 +100,15 @@ test("pointing at a token lights it in every pane, and leaving puts it out", asy
   const { model, all, one } = show(["a", "b", "c"], { target: 0 });
   one('[data-testid="token"][data-token="1"]').dispatchEvent(new PointerEvent("pointerenter"));
   await drawn();
-  assert.equal(model.get("source"), 1);
+  assert.deepEqual([model.get("hovered"), model.get("source")], [1, -1]);
+  assert.deepEqual(model.messages, []);
   for (const hook of ["token", "label-row", "label-column", "neighbor"]) {
     const lit = all(`[data-testid="${hook}"][data-lit]`);
     assert.ok(lit.length > 0, hook);
     assert.ok(lit.every(({ dataset }) => dataset.token === "1"));
   }
   one('[data-testid="strip"]').dispatchEvent(new PointerEvent("pointerleave"));
-  assert.equal(model.get("source"), -1);
+  assert.equal(model.get("hovered"), -1);
 });
 
 test("a pressed bar chooses its layer, and the first row is the embeddings", async () => {
@@ -146,12 +147,26 @@ test("a selected pair is read out with its value and rank", async () => {
   assert.equal(one('[data-testid="readout"]').textContent, "a₁ → a₂  0.250 · rank 1 of 4");
 });
 
-test("the sum that fails is said in a sentence", () => {
-  const { _about } = state(["a"]);
-  const { one } = show(["a"], { _about: { ..._about, holds: false, certificate: 0.02 } });
-  assert.match(
-    one('[data-testid="certificate"]').textContent ?? "",
-    /miss the hidden state by 2e-2/,
+test("the certificate of the sum stands below the terms", () => {
+  for (const _view of ["explorer", "term_bars"]) {
+    const { one } = show(["a"], { _view });
+    assert.match(one('[data-testid="certificate"]').textContent ?? "", /within 3e-7$/);
+  }
+});
+
+test("a kind of map says what it shows and how to read it", () => {
+  const [kind] = state(["a"])._kinds;
+  const told = {
+    ...kind,
+    name: "norm",
+    hint: "Norms.",
+    reading: "Dark: large.",
+    source: "(A 2020)",
+  };
+  const { all } = show(["a"], { _kinds: [{ ...kind, hint: "Weights." }, told] });
+  assert.deepEqual(
+    all('[data-testid="kind"]').map(({ title }) => title),
+    ["Weights.", "Norms. Dark: large. (A 2020)"],
   );
 });
 
@@ -263,7 +278,7 @@ test("a word is followed down the layers: under the pointer, and where it is pre
   word?.dispatchEvent(new PointerEvent("pointerenter"));
   await drawn();
   assert.deepEqual(lit(), ["100002", "100002", "100002"]);
-  assert.equal(model.get("source"), -1); // it is not in the sentence
+  assert.equal(model.get("hovered"), -1); // it is not in the sentence
   word?.dispatchEvent(new PointerEvent("pointerleave"));
   word?.click();
   await drawn();
@@ -272,7 +287,7 @@ test("a word is followed down the layers: under the pointer, and where it is pre
   own?.dispatchEvent(new PointerEvent("pointerenter"));
   await drawn();
   assert.deepEqual([...new Set(lit())], ["100001"]);
-  assert.equal(model.get("source"), 1); // the token itself is
+  assert.equal(model.get("hovered"), 1); // the token itself is
   assert.equal(one('[data-testid="token"][data-token="1"]').dataset.lit, "true");
   own?.dispatchEvent(new PointerEvent("pointerleave"));
   await drawn();
@@ -295,7 +310,7 @@ test("without a pinned token the vocabulary says which tokens are recovered", ()
   assert.match(el.textContent ?? "", /of 250,000 words, still nearest to its own/);
 });
 
-test("a search that fails is told in place of the neighbours, and can be tried again", async () => {
+test("a search that fails is told in place of the neighbors, and can be tried again", async () => {
   const names = ["ids", "scores", "tokens", "words"].map((n) => `neighbors/vocabulary/cosine/${n}`);
   const remote = [...names, "recovered/vocabulary/cosine"];
   const { _arrays } = state(["a", "b"]);
@@ -307,7 +322,7 @@ test("a search that fails is told in place of the neighbours, and can be tried a
     _view: "neighbors",
   });
   await drawn();
-  assert.match(one(".prosect-status").textContent ?? "", /loading the neighbours/);
+  assert.match(one(".prosect-status").textContent ?? "", /loading the neighbors/);
   for (const { request } of model.sent) model.reply({ reply: request, error: "It takes long." });
   await drawn();
   assert.match(one('[role="alert"]').textContent ?? "", /It takes long\./);
@@ -329,7 +344,7 @@ test("a page without the vocabulary does not offer it", () => {
 
 test("under the map of a head stands whether its attention is identifiable", async () => {
   const { model, one, all } = show(["a", "b", "c"], { layer: 1, head: 1, _view: "heatmap" });
-  const line = () => one('[data-testid="freedom"]');
+  const line = () => one('[data-testid="identifiability"]');
   assert.equal(
     line().textContent,
     "n 3 · rank 1 · 2 directions leave the output unchanged, 1 with rows summing to one: not identifiable",
@@ -346,13 +361,13 @@ test("under the map of a head stands whether its attention is identifiable", asy
   assert.match(line().title, /^A head is identifiable where no other/);
   model.receive({ layer: -1 });
   await drawn();
-  assert.equal(all('[data-testid="freedom"]').length, 0);
+  assert.equal(all('[data-testid="identifiability"]').length, 0);
 });
 
 test("where rows see different tokens, the line is for the one that sees most, and says so", () => {
   const { _about } = state(["a", "b"]);
   const { one } = show(["a", "b"], { _about: { ..._about, causal: true }, _view: "heatmap" });
-  assert.match(one('[data-testid="freedom"]').title, /the row that sees most tokens/);
+  assert.match(one('[data-testid="identifiability"]').title, /the row that sees most tokens/);
 });
 
 test("maps of whole layers have no line on identifiability", () => {
@@ -360,5 +375,5 @@ test("maps of whole layers have no line on identifiability", () => {
   const kinds = _kinds.map((kind) => ({ ...kind, per_head: false }));
   const { all } = show(["a", "b"], { _kinds: kinds, _view: "heatmap" });
   assert.equal(all('[data-testid="readout"]').length, 1);
-  assert.equal(all('[data-testid="freedom"]').length, 0);
+  assert.equal(all('[data-testid="identifiability"]').length, 0);
 });

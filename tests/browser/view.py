@@ -171,7 +171,7 @@ class ShownView:
         expect(word).to_have_attribute("aria-pressed", "true")
 
     def neighbors(self, row: int) -> Locator:
-        """Return the neighbours of a row, nearest first; row 0 is the embeddings."""
+        """Return the neighbors of a row, nearest first; row 0 is the embeddings."""
         return self.root.locator(f'[data-testid="neighbor-row"][data-row="{row}"]').locator(
             '[data-testid="neighbor"]'
         )

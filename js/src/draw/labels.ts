@@ -40,7 +40,7 @@ export function words(tokens: Token[]): number[][] {
 
 /**
  * The positions whose labels fit along an axis when each needs `gap` pixels.
- * Those in `always` are kept; neighbours that would touch them make room.
+ * Those in `always` are kept; neighbors that would touch them make room.
  */
 export function thinned(n: number, cell: number, gap: number, always: number[]): number[] {
   const step = Math.max(1, Math.ceil(gap / cell));

@@ -31,7 +31,11 @@ export interface Kind {
   name: string;
   label: string;
   group: string;
+  /** What the map shows. */
   hint: string;
+  /** How to read it, and where it is defined. */
+  reading?: string;
+  source?: string;
   per_head: boolean;
   signed: boolean;
 }

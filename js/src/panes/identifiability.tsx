@@ -1,5 +1,5 @@
 import { useComputed } from "@preact/signals";
-import { change, freedomOf, identifiable, seen, size } from "../state/identifiability.ts";
+import { ARRAY, change, headsOf, identifiable, seen, size } from "../state/identifiability.ts";
 import type { Scene } from "../state/scene.ts";
 import { Status } from "./status.tsx";
 import "./identifiability.css";
@@ -17,12 +17,12 @@ function meaning(one: boolean, determined: boolean, partly: boolean): string {
   return `${found} ${SOURCE}. ${RANK}${most}.`;
 }
 
-/** How far the attention of the open head, or of the heads of the layer, is determined by what it does. */
-export function FreedomLine({ scene }: { scene: Scene }) {
+/** Whether the attention of the open head, or of the heads of the layer, is identifiable. */
+export function IdentifiabilityLine({ scene }: { scene: Scene }) {
   const { layer, head, about } = scene.traits;
-  const loaded = useComputed(() => scene.arrays.get("freedom"));
+  const loaded = useComputed(() => scene.arrays.get(ARRAY));
   if (loaded.value.state !== "ready") return <Status of={loaded.value} what="its rank" />;
-  const heads = freedomOf(loaded.value.value, layer.value);
+  const heads = headsOf(loaded.value.value, layer.value);
   const { tokens: n, causal } = about.value;
   const one = heads[head.value];
   const settled = heads.filter(identifiable).length;
@@ -30,8 +30,8 @@ export function FreedomLine({ scene }: { scene: Scene }) {
   const determined = one ? identifiable(one) : settled === heads.length;
   return (
     <p
-      class="prosect-freedom prosect-muted"
-      data-testid="freedom"
+      class="prosect-identifiability prosect-muted"
+      data-testid="identifiability"
       data-identifiable={determined}
       title={meaning(!!one, determined, partly)}
     >

@@ -231,7 +231,7 @@ function Path({ scene, found, target, followed }: PathProps) {
   );
 }
 
-/** Among what and by what neighbours are found; only what this view has. */
+/** Among what and by what neighbors are found; only what this view has. */
 function Switches({ scene }: { scene: Scene }) {
   const { arrays, traits } = scene;
   const { candidates, metric } = traits;
@@ -270,7 +270,7 @@ export function NeighborsPane({ scene }: { scene: Scene }) {
       {loaded.state !== "ready" ? (
         // As high as what comes, so that nothing below moves twice.
         <div style={{ minHeight: `${(about.value.layers + 1) * (one ? 29 : 20) + 26}px` }}>
-          <Status of={loaded} what="the neighbours" />
+          <Status of={loaded} what="the neighbors" />
         </div>
       ) : one ? (
         <Path scene={scene} found={loaded.value} target={target} followed={followed} />

@@ -24,7 +24,7 @@ function place(candidates: Candidates, metric: Metric): string {
   return candidates === "vocabulary" ? `vocabulary/${metric}` : metric;
 }
 
-/** Whether the view has these neighbours, or can ask for them. */
+/** Whether the view has these neighbors, or can ask for them. */
 export function offers(arrays: Arrays, candidates: Candidates, metric: Metric): boolean {
   return arrays.has(`neighbors/${place(candidates, metric)}/ids`);
 }
@@ -35,7 +35,7 @@ function read(tokens: ArrayLike<number>, labels: Uint8Array): Word[] {
   return texts.map((label, i) => ({ label, token: tokens[i] as number }));
 }
 
-/** The neighbours by one metric; they are asked for on first use. */
+/** The neighbors by one metric; they are asked for on first use. */
 export function neighborsOf(
   arrays: Arrays,
   candidates: Candidates,

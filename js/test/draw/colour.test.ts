@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourAt, pixels, position, type Ramp, type Shade } from "../../src/draw/colour.ts";
-import { paint } from "../../src/draw/raster.ts";
-import { scaleOf } from "../../src/state/maps.ts";
+import { colourAt, position, type Ramp, type Shade } from "../../src/draw/colour.ts";
 import { contrast, luminance } from "../support/luminance.ts";
 
 const SHADES: Shade[] = ["light", "dark"];
@@ -51,49 +49,4 @@ test("the scale is the square root, symmetric where values are signed, and stops
   assert.equal(position(-0.25, 1, true), 0.25);
   assert.equal(position(0, 0, false), 0);
   assert.equal(position(0, 0, true), 0.5);
-});
-
-test("swamping columns get a scale of their own, unless nothing else is left", () => {
-  const values = [0.9, 0.1, 0.8, 0.2];
-  assert.deepEqual(scaleOf(values, [true, false]), {
-    top: 0.2,
-    aside: [true, false],
-    asideTop: 0.9,
-  });
-  assert.equal(scaleOf([0.9], [true]).top, 0.9);
-  assert.deepEqual(scaleOf([0.9], [true]).aside, [false]);
-});
-
-function painted(values: number[], n: number, side: number, causal = false): Uint32Array {
-  const data = new Uint8ClampedArray(side * side * 4);
-  const image = { data, width: side, height: side } as ImageData;
-  const picture = {
-    values,
-    rows: n,
-    columns: n,
-    top: 1,
-    aside: [],
-    asideTop: 1,
-    signed: false,
-    causal,
-  };
-  paint(image, picture, { x: 0, y: 0, width: side, height: side }, "light");
-  return new Uint32Array(data.buffer);
-}
-
-test("each cell fills its own pixels", () => {
-  const table = pixels("light", "sequential");
-  const [none, full] = [table[0], table.at(-1)];
-  assert.deepEqual([...painted([1, 0, 0, 1], 2, 4)].slice(0, 4), [full, full, none, none]);
-  assert.deepEqual([...painted([1, 0, 0, 1], 2, 4)].slice(12), [none, none, full, full]);
-});
-
-test("where cells outnumber pixels, the largest stays visible", () => {
-  const values = new Array(64).fill(0);
-  values[9] = 1;
-  assert.equal(painted(values, 8, 2)[0], pixels("light", "sequential").at(-1));
-});
-
-test("what a causal model cannot see is left empty", () => {
-  assert.equal(painted([1, 1, 1, 1], 2, 2, true)[1], 0);
 });

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { batch } from "@preact/signals";
 import { connect } from "../../src/model/bridge.ts";
-import { select } from "../../src/state/selection.ts";
 import { FakeModel, state } from "../support/model.ts";
 
 function connected() {
@@ -16,14 +15,14 @@ test("a trait set in Python reaches the signal and is not sent back", async () =
   model.receive({ layer: 1 });
   await null;
   assert.equal(traits.layer.value, 1);
-  assert.deepEqual([model.sets, model.saves], [[], 0]);
+  assert.deepEqual([model.sets, model.messages.length], [[], 0]);
 });
 
 test("a signal written in the view reaches the model once", async () => {
   const { model, traits } = connected();
   traits.target.value = 2;
   await null;
-  assert.deepEqual([model.sets, model.saves], [[["target", 2]], 1]);
+  assert.deepEqual([model.sets, model.messages.length], [[["target", 2]], 1]);
 });
 
 test("signals written together reach the kernel in one message", async () => {
@@ -34,7 +33,7 @@ test("signals written together reach the kernel in one message", async () => {
   });
   await null;
   assert.equal(model.sets.length, 2);
-  assert.equal(model.saves, 1);
+  assert.equal(model.messages.length, 1);
 });
 
 test("traits set together in Python do not undo each other", () => {
@@ -62,36 +61,62 @@ test("ending a view releases every listener and stops both directions", async ()
   assert.equal(traits.layer.value, 0);
   traits.layer.value = -1;
   await null;
-  assert.deepEqual([model.get("layer"), model.saves], [1, 0]);
+  assert.deepEqual([model.get("layer"), model.messages.length], [1, 0]);
 });
 
-test("leaving a token brings the pinned source back", () => {
-  const { traits, end } = connected();
-  const selection = select(traits, end.signal);
-  selection.hover(2);
-  selection.leave();
-  assert.equal(traits.source.value, -1);
-  selection.toggleSource(1);
-  selection.hover(0);
-  selection.leave();
-  assert.equal(traits.source.value, 1);
+test("a hover stays in the page: it is set in the model and not sent", async () => {
+  const { model, traits } = connected();
+  traits.hovered.value = 2;
+  await null;
+  traits.hovered.value = -1;
+  await null;
+  assert.deepEqual(model.sets, [
+    ["hovered", 2],
+    ["hovered", -1],
+  ]);
+  assert.deepEqual(model.messages, []);
 });
 
-test("a source set in Python is a pin, so that hovering does not lose it", () => {
-  const { model, traits, end } = connected();
-  const selection = select(traits, end.signal);
-  model.receive({ source: 2 });
-  selection.hover(0);
-  selection.leave();
-  assert.equal(traits.source.value, 2);
+test("a hover is sent where Python shares it", async () => {
+  const { model, traits } = connected();
+  model.receive({ _shares_hover: true });
+  traits.hovered.value = 2;
+  await null;
+  traits.hovered.value = -1;
+  await null;
+  assert.deepEqual(model.messages, [{ hovered: 2 }, { hovered: -1 }]);
 });
 
-test("pressing the same cell again takes both pins away", () => {
-  const { traits, end } = connected();
-  const selection = select(traits, end.signal);
-  selection.toggleCell(1, 2);
-  assert.deepEqual([traits.target.value, traits.source.value], [1, 2]);
-  selection.toggleCell(1, 2);
-  selection.leave();
-  assert.deepEqual([traits.target.value, traits.source.value], [-1, -1]);
+test("a hover from Python is shown and not sent back", async () => {
+  const { model, traits } = connected();
+  model.receive({ _shares_hover: true });
+  model.receive({ hovered: 1 });
+  await null;
+  assert.equal(traits.hovered.value, 1);
+  assert.deepEqual(model.messages, []);
+});
+
+test("a pin is sent, and the hover that went with it is taken back when the pointer leaves", async () => {
+  const { model, traits } = connected();
+  traits.hovered.value = 2;
+  traits.source.value = 2;
+  await null;
+  traits.hovered.value = 1;
+  await null;
+  assert.deepEqual(model.messages, [{ hovered: 2, source: 2 }]);
+  traits.hovered.value = -1;
+  await null;
+  traits.hovered.value = 0;
+  traits.hovered.value = -1;
+  await null;
+  assert.deepEqual(model.messages, [{ hovered: 2, source: 2 }, { hovered: -1 }]);
+});
+
+test("a hover that Python set ends for Python too when the pointer leaves", async () => {
+  const { model, traits } = connected();
+  model.receive({ hovered: 1 });
+  traits.hovered.value = 2;
+  traits.hovered.value = -1;
+  await null;
+  assert.deepEqual(model.messages, [{ hovered: -1 }]);
 });

@@ -11,7 +11,7 @@ function arraysOf(more: Record<string, unknown> = {}) {
   return { model, arrays: new Arrays(connect(model, end).payload, model, end) };
 }
 
-test("neighbours in the sentence are positions", () => {
+test("neighbors in the sentence are positions", () => {
   const found = neighborsOf(arraysOf().arrays, "sentence", "l2");
   assert.ok(found.state === "ready");
   const { ids, words, layers, n, k } = found.value;
@@ -20,7 +20,7 @@ test("neighbours in the sentence are positions", () => {
   assert.equal(words, undefined);
 });
 
-test("neighbours in the vocabulary are words, each with its label and its index there", () => {
+test("neighbors in the vocabulary are words, each with its label and its index there", () => {
   const found = neighborsOf(arraysOf().arrays, "vocabulary", "cosine");
   assert.ok(found.state === "ready");
   const { ids, words } = found.value;

@@ -6,7 +6,9 @@ type Callback = (...args: never[]) => void;
 export class FakeModel implements Model {
   readonly sent: { request: string; array: string }[] = [];
   readonly sets: [string, unknown][] = [];
-  saves = 0;
+  /** What the kernel was sent: each message holds all that was set since the one before. */
+  readonly messages: Record<string, unknown>[] = [];
+  private pending: Record<string, unknown> = {};
   private readonly listeners = new Map<string, Set<Callback>>();
 
   constructor(private readonly values: Record<string, unknown>) {}
@@ -17,11 +19,13 @@ export class FakeModel implements Model {
 
   set(name: string, value: unknown): void {
     this.sets.push([name, value]);
+    this.pending[name] = value;
     this.receive({ [name]: value });
   }
 
   save_changes(): void {
-    this.saves += 1;
+    this.messages.push(this.pending);
+    this.pending = {};
   }
 
   on(event: string, callback: Callback): void {
@@ -172,6 +176,7 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
     head: 0,
     target: -1,
     source: -1,
+    hovered: -1,
     kind: "attention",
     theme: "light",
     candidates: "sentence",
@@ -193,7 +198,6 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
       words: 250_000,
       dtype: "float32",
       certificate: 3e-7,
-      holds: true,
       causal: false,
     },
     _kinds: [
