@@ -268,7 +268,7 @@ def scopes_of(
 ) -> dict[str, Scope]:
     """Every map of one layer, in the order of its computation.
 
-    By name, see :func:`prosect.analyses.kinds.scope_names`.
+    By name, see :func:`prosect.analyses.kinds.scopes_of`.
 
     Parameters
     ----------
