@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, TEXTS, random_lens, random_model
+from support.families import FAMILIES, TEXTS, random_lens, random_model
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -49,8 +49,8 @@ CALLS: dict[str, Callable[[prosect.Trace], Any]] = {
     "cancellation": lambda trace: trace.cancellation(),
     "gains": lambda trace: trace.gains(),
     "rollout": lambda trace: trace.rollout(),
-    "freedom": lambda trace: trace.freedom(),
-    "identifiable": lambda trace: trace.freedom().identifiable,
+    "attention identifiability": lambda trace: trace.attention_identifiability(),
+    "identifiable": lambda trace: trace.attention_identifiability().identifiable,
     "nullspace": lambda trace: trace.nullspace(0, 1),
     "alternative": lambda trace: trace.nullspace(0, 1).alternative(seed=3),
     "effective correlation": lambda trace: trace.effective_correlation(),

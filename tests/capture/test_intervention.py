@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from families import STACKS, TEXTS, random_lens, sample
+from support.families import STACKS, TEXTS, random_lens, sample
 from prosect.capture.intervention import silenced_in_model
 from prosect.engines import zeroing
 
