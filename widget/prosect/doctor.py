@@ -30,6 +30,7 @@ from prosect.engines.splits import By
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.unwrap import unwrap
 
 TOKENS = 8
 """How many tokens the model is tried on."""
@@ -88,7 +89,8 @@ def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diag
     Parameters
     ----------
     model
-        Any model of transformers, or a Lens; one that is not supported gets the reason, not an error.
+        Any model of transformers, what holds one (see :class:`Lens`), or a Lens; one that is not
+        supported gets the reason, not an error.
     tokenizer
         Its tokenizer, to be checked too.
 
@@ -110,6 +112,8 @@ def _examine(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> list[Row]
         Row("architecture", None, _architecture(model)),
     ]
     try:
+        model, own_tokenizer = unwrap(model)
+        tokenizer = own_tokenizer if tokenizer is None else tokenizer
         anatomy, decoder = anatomies_of(model)
     except Exception as error:
         return [*rows, Row("trace", False, _reason(error))]
@@ -206,7 +210,7 @@ def _ids(
     allowed = [id for id in range(words.num_embeddings) if id not in special]
     count = TOKENS if anatomy.positions is None else min(TOKENS, anatomy.positions)
     drawn = torch.randint(len(allowed), (1, count), generator=torch.Generator().manual_seed(0))
-    return torch.tensor(allowed)[drawn].to(words.weight.device)
+    return torch.tensor(allowed)[drawn].to(words.device)
 
 
 def _capture(anatomy: Anatomy, inputs: dict[str, Tensor]) -> tuple[Run, float]:

@@ -142,9 +142,9 @@ def candidates(
 def _word_embeddings(anatomy: Anatomy, rows: Float[Tensor, "row d"]) -> Float[Tensor, "row d"]:
     """What rows of the embedding matrix add to the sum of embeddings."""
     word = next(embedding for embedding in anatomy.embeddings if embedding.name == "word")
-    scale = word.scale * float(getattr(anatomy.words, "embed_scale", 1.0))
+    scale = word.scale * anatomy.words.embed_scale
     with torch.no_grad():
-        projected = rows if word.module is anatomy.words else word.module(rows)
+        projected = rows if word.module is anatomy.words.module else word.module(rows)
     return scale * lift(projected)
 
 

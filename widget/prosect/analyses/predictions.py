@@ -19,7 +19,7 @@ from prosect.analyses.cache import Analyses
 from prosect.analyses.certificate import certified
 from prosect.analyses.maps import last_parts
 from prosect.analyses.terms import four_terms
-from prosect.anatomy.heads import head_of
+from prosect.anatomy.families import head_of
 from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture.run import ONE_AT_A_TIME, evaluating
 from prosect.capture.weights import head_record_of, lift

@@ -103,7 +103,7 @@ def run(
         if anatomy.outlet is None:
             seen.add(anatomy.base, "output", output.last_hidden_state)
         texts, width = inputs["input_ids"].shape
-        device = anatomy.words.weight.device
+        device = anatomy.words.device
         batch = _Batch(texts, width, lengths, source_lengths or lengths, device)
         names = names_of(anatomy.base)
         return [_read(anatomy, _Text(seen, batch, number, names)) for number in range(texts)]

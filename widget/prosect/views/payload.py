@@ -247,7 +247,7 @@ def _labels(near: Callable[[], Identity], tokenizer: Any) -> NDArray[np.uint8]:
 
 
 def identifiability(trace: Trace) -> Iterator[Array]:
-    """Of every head, rank and dimension of the null space without and with row sums, [3, layer, head]."""
+    """Of every head, [3, layer, head]: rank, null dimension, and null dimension with row sums kept."""
 
     def compute() -> NDArray[Any]:
         found = trace.attention_identifiability()
