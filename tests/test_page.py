@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import prosect
-from families import random_lens
-from prosect.cli import main
 from prosect.views import payload
-from views.test_arrays import decode
+from support.arrays import decode
+from support.families import random_lens
 
 
 class Reader(HTMLParser):
@@ -114,19 +113,6 @@ def test_every_view_has_a_page(view: str, tmp_path: Path) -> None:
     assert content["state"]["_arrays"]
 
 
-def test_the_command_writes_a_page_and_prints_the_certificate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "bank.html"
-    assert main(["The bank raised its rates.", "-o", str(page)]) == 0
-    printed = capsys.readouterr().out
-    error = re.search(r"sum to every hidden state within (\S+) \(relative\)", printed)
-    assert error
-    assert float(error[1]) <= 1e-5
-    assert str(page) in printed
-    assert page.stat().st_size > 1000
-
-
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
@@ -134,26 +120,3 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     prosect.TermBars(random_lens("gpt2").trace("a river")).to_html("~/pages/a.html")
     assert (tmp_path / "pages" / "a.html").exists()
     assert not (tmp_path / "~").exists()
-
-
-def test_the_command_estimates_attribution_as_the_views_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def exactly(*_: object, **__: object) -> None:
-        raise AssertionError("every dimension of every token")
-
-    monkeypatch.setattr("prosect.engines.jacobian.exact", exactly)
-    page = str(tmp_path / "page.html")
-    assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
-    assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
-    assert "There is no kind of map 'ATBX'" in capsys.readouterr().err
-
-
-def test_the_command_says_in_one_sentence_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["", "-o", str(tmp_path / "page.html")]) == 1
-    assert capsys.readouterr().err == "prosect: The text is empty: give at least one word.\n"
-    assert not (tmp_path / "page.html").exists()
-    assert main(["a", "--model", "/no/such/folder"]) == 1
-    assert capsys.readouterr().err.startswith("prosect: Cannot load '/no/such/folder'")

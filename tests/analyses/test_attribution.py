@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, TEXTS, random_lens, random_model
 from prosect.analyses import attribution
 from prosect.analyses.attribution import Attribution
+from support.families import FAMILIES, TEXTS, random_lens, random_model
 
 BANK = "The bank raised its rates, so we walked along the river bank to watch the ducks swim."
 SHORT = "The river bank, the road."
@@ -26,7 +26,7 @@ def traced(family: str) -> prosect.Trace:
 def built(values: Tensor, targets: list[int] | None = None) -> Attribution:
     places = list(range(values.shape[1])) if targets is None else targets
     layers = list(range(len(values)))
-    return Attribution(values, values, torch.zeros_like(values), layers, places, None, 0)
+    return Attribution(values, values, torch.zeros_like(values), layers, places, None, 0, 0.0)
 
 
 LAYER = torch.tensor(
@@ -72,7 +72,7 @@ def test_chosen_targets_stay_where_they_are() -> None:
 
 
 def test_repr_says_how() -> None:
-    assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4)"
+    assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4, error 0.0e+00)"
     assert "16 probes" in repr(traced("bert").attribution(probes=16))
     trace = random_lens("gpt2").trace("a river")
     found = trace.attribution(head=(2, 1), times_input=True)

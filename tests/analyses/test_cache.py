@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import prosect
-from families import SIZES, STACKS, TEXTS, random_lens, sample
 from prosect.analyses import maps
 from prosect.analyses.kinds import scopes_of
 from prosect.analyses.maps import Options
+from support.families import SIZES, STACKS, TEXTS, random_lens, sample
 
 
 @pytest.mark.parametrize("stack", STACKS)

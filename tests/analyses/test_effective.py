@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import TEXTS, WINDOWS, random_lens, within_window
 from prosect.analyses.effective import AttentionIdentifiability, NullSpace, random_baseline
 from prosect.anatomy.vocabulary import looking_back
 from prosect.errors import ProsectError
+from support.families import TEXTS, WINDOWS, random_lens, within_window
 
 LONG = " ".join(TEXTS[:2])
 FAMILIES = ("bert", "gpt2", "llama", "qwen3")

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.analyses.kinds import kinds_of
+from support.families import FAMILIES, PAIRS, TEXTS, Layout, random_lens
 
 POST = "ATTN ATTNRES ATB ATBFF ATBFFRES ATBFFRESLN"
 PRE = "ATTN ATB ATBLN ATBLNFF ATBLNFFRES"
@@ -15,21 +15,13 @@ PARALLEL = "ATTN ATB ATBFF"
 SANDWICH = "ATTN ATTNLN ATB ATBLN ATBLNFF ATBLNFFLN ATBLNFFLNRES"
 NORMED_OUTPUTS = "ATTN ATTNLN ATB ATBFF ATBFFLN ATBFFLNRES"
 
-SCOPES = {
-    **dict.fromkeys(FAMILIES, POST),
-    **dict.fromkeys(
-        (
-            *("modernbert", "gpt2", "gpt-neo", "gpt-neox-sequential", "bloom", "opt", "llama"),
-            *("llama-biases", "mistral", "qwen2", "qwen3", "smollm3", "t5", "t5-gated"),
-        ),
-        PRE,
-    ),
-    **dict.fromkeys(("gpt-neox", "gptj", "phi"), PARALLEL),
-    **dict.fromkeys(("gemma2", "gemma3"), SANDWICH),
-    "olmo2": NORMED_OUTPUTS,
+SCOPES: dict[Layout, str] = {
+    "post-norm": POST,
+    "pre-norm": PRE,
+    "parallel": PARALLEL,
+    "sandwich": SANDWICH,
+    "normed outputs": NORMED_OUTPUTS,
 }
-
-
 CHANGES = {
     POST: "change_FF change_FFRES change_FFRESLN",
     PRE: "change_FF change_FFRES",
@@ -46,10 +38,10 @@ def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
     if family in PAIRS:
         traces.append(lens.trace(TEXTS[0], target=TEXTS[1]))
     for trace in traces:
-        last = "value_zeroing" if family.startswith("deberta") else "attribution value_zeroing"
-        changes = CHANGES[SCOPES[family]]
+        scopes = SCOPES[FAMILIES[family].layout]
+        last = "attribution value_zeroing" if FAMILIES[family].known_scores else "value_zeroing"
         names = (
-            f"attention norm {SCOPES[family]} contribution {changes} effective null {last}".split()
+            f"attention norm {scopes} contribution {CHANGES[scopes]} effective null {last}".split()
         )
         assert list(trace.kinds) == names
         for name in set(names) - {"attribution"}:  # each of them has a map; that one takes long

@@ -9,10 +9,10 @@ import torch
 from scipy import stats
 
 import prosect
-from families import FAMILIES, TEXTS, WINDOWS, random_lens, random_model, within_window
 from prosect.analyses.comparison import pair_kinds
 from prosect.anatomy.vocabulary import looking_back
 from prosect.tokens import Token
+from support.families import FAMILIES, TEXTS, WINDOWS, random_lens, random_model, within_window
 
 CAUSAL = ("bert-decoder", "gpt2", "gpt-neox", "gptj", "bloom", "opt-post-norm", "mistral", "gemma2")
 

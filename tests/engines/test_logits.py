@@ -6,14 +6,19 @@ import pytest
 import torch
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
 from prosect.analyses.maps import last_parts
 from prosect.analyses.predictions import logits_of_one
+from support.families import (
+    PAIRS,
+    PREDICTING,
+    TEXTS,
+    random_lens,
+    random_model,
+    word_pieces,
+)
 
-HEADS = [family for family in FAMILIES if family != "deberta-v2-narrow"]
 
-
-@pytest.mark.parametrize("family", HEADS)
+@pytest.mark.parametrize("family", PREDICTING)
 def test_the_parts_of_all_tokens_and_the_rest_sum_to_the_models_own_logit(family: str) -> None:
     lens = random_lens(family)
     trace = lens.trace(TEXTS[0])

@@ -16,12 +16,12 @@ import traitlets
 import transformers
 
 import prosect
-from families import STACKS, TEXTS, random_lens, sample, word_pieces
 from prosect.tokens import vocabulary_labels
 from prosect.views import payload
 from prosect.views.payload import MAX_EAGER_FLOPS, MAX_INITIAL_BYTES
 from prosect.views.view import PLACE, View
-from views.test_arrays import decode
+from support.arrays import decode
+from support.families import STACKS, TEXTS, random_lens, sample, word_pieces
 
 VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
 
@@ -109,7 +109,7 @@ def test_the_freedom_of_every_head_travels_with_its_map(trace: prosect.Trace) ->
 @pytest.mark.parametrize("view", VIEWS)
 def test_places_start_where_they_are_asked_to(view: type[View], trace: prosect.Trace) -> None:
     made = view(trace, layer=2, head=-1, target=3, source=0, theme="dark")
-    assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, "attention", "dark"]
+    assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, -1, "attention", "dark"]
 
 
 @pytest.mark.parametrize("view", [prosect.Neighbors, prosect.Explorer])
@@ -140,6 +140,7 @@ def test_views_without_neighbours_refuse_their_traits(
         ("head", 4, "head counts from 0 to 3"),
         ("target", 99, "target counts from 0 to "),
         ("source", -2, "source counts from 0 to "),
+        ("hovered", 99, "hovered counts from 0 to "),
         ("kind", "ATBX", "choose one of attention"),
         ("theme", "pink", "theme"),
         ("candidates", "world", "choose 'sentence' or 'vocabulary'"),

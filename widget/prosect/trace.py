@@ -29,6 +29,7 @@ from prosect.engines.activation import Baseline
 from prosect.engines.linear import Centring
 from prosect.engines.nearest import Metric
 from prosect.engines.splits import By
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ Targets = Sequence[int] | None
 """The positions of tokens; None is all of them."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """One text through one model, or through the encoder or the decoder of one.

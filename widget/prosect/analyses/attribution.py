@@ -11,22 +11,28 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from prosect.analyses.cache import Analyses
+from prosect.analyses.certificate import agreed, relative_gap
 from prosect.analyses.maps import Options, Values
+from prosect.capture.derivative import derivative
 from prosect.capture.run import Run
 from prosect.engines import jacobian as engine
 from prosect.engines.records import AttentionRecord, StateRecord
 from prosect.engines.tangents import Point, merged, points, push, written_tangent
-from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import listed, whole_number
 
 MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
+DIRECTIONS = 2
+"""How many random directions the certificate compares derivatives along."""
 BAR_DELAY = 3.0
 """After how many seconds a progress bar appears by itself."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token moves each hidden vector (Brunner et al. 2020, section 5).
@@ -48,6 +54,9 @@ class Attribution:
         How many random probes a source token; None where exact.
     start
         The hidden state whose tokens are the sources.
+    error
+        The certificate: the largest |J u − J' u| / |J' u| over layers and random directions u, with J
+        the derivative that this is computed from and J' that of the model itself.
     times_input
         Whether it is of the change along the input vectors.
     head
@@ -61,6 +70,7 @@ class Attribution:
     targets: list[int]
     probes: int | None
     start: int
+    error: float
     times_input: bool = False
     head: tuple[int, int] | None = None
 
@@ -69,7 +79,8 @@ class Attribution:
         how += ", times input" if self.times_input else ""
         how += "" if self.head is None else f", head {self.head[1]} of layer {self.head[0]}"
         layers, targets, sources = self.values.shape
-        return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
+        shape = f"layer {layers}, target {targets}, source {sources}"
+        return f"Attribution({how}: {shape}, error {self.error:.1e})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
         """Of some targets only, given by their positions.
@@ -218,6 +229,7 @@ def attribution(
             return complete.after(wanted)
         return attribute(
             analyses.run,
+            error=certificate(analyses, start),
             probes=probes,
             layers=wanted,
             start=start,
@@ -233,12 +245,46 @@ def attribution(
 
 def attribution_map(analyses: Analyses, _: Options, *, probes: int | None = None) -> Values:
     """The shares of all layers, as a map."""
-    return Values(attribution(analyses, probes).values, 0.0)
+    found = attribution(analyses, probes)
+    return Values(found.values, found.error)
+
+
+def certificate(analyses: Analyses, start: int) -> float:
+    """How far the engine's derivative is from that of the model itself; computed once.
+
+    Along a few random changes of all tokens of ``hidden[start]``, relative to the length of what they
+    lead to in each later hidden state. The model's derivative is taken in forward mode through its
+    own modules, at the cost of a few forward passes.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is too far.
+    StaleTraceError
+        If the model is no longer what it was in the run.
+    UnsupportedModelError
+        If the scores of the architecture have no derivative here.
+    """
+
+    def compute() -> float:
+        run = analyses.run
+        x = run.hidden[start]
+        generator = torch.Generator().manual_seed(0)
+        directions = torch.randn(DIRECTIONS, *x.shape, generator=generator, dtype=torch.float64)
+        walked = points(run.stream)
+        first = next(i for i, point in enumerate(walked) if _is_state(point, start))
+        changes = [dx for _, dx in push(directions.to(x), walked[first + 1 :])]
+        expected = derivative(analyses.anatomy, run, start, directions.to(x))
+        gap = relative_gap(torch.stack(changes, dim=1).flatten(-2), expected.flatten(-2))
+        return agreed(gap, "The derivative", analyses.dtype)
+
+    return analyses.once(("derivative", start), compute)
 
 
 def attribute(
     run: Run,
     *,
+    error: float,
     probes: int | None,
     layers: Sequence[int],
     start: int,
@@ -247,14 +293,9 @@ def attribute(
     seed: int,
     progress: bool | None,
 ) -> Attribution:
-    """Compute the attribution of a run; see :func:`attribution`."""
+    """Compute the attribution of a run, whose certificate is ``error``; see :func:`attribution`."""
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
-    if any(record.scores is None for record in run.stream.attentions):
-        raise UnsupportedModelError(
-            "The attention scores of this architecture have no derivative here yet: "
-            "use trace.map('contribution'), which needs none."
-        )
     walked, x = points(run.stream), run.hidden[start]
     n, d = x.shape
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
@@ -289,16 +330,17 @@ def attribute(
         else:
             generator = torch.Generator().manual_seed(seed)
             squares = engine.estimated(x, carry, observed, batch, bar.update, probes, generator)
-    share, error = engine.shares(squares)
+    share, standard_error = engine.shares(squares)
     rows = [list(reached).index(layer) for layer in layers]
     return Attribution(
         values=share[rows].to(x.dtype),
         norms=squares.values.sqrt()[rows].to(x.dtype),
-        standard_error=error[rows].to(x.dtype),
+        standard_error=standard_error[rows].to(x.dtype),
         layers=list(layers),
         targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
+        error=error,
         times_input=times_input,
         head=head,
     )

@@ -15,6 +15,7 @@ from prosect.analyses.kinds import PER_LAYER, kinds, token_map
 from prosect.analyses.maps import TokenMap, visible
 from prosect.engines import contributions, measures
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token
 from prosect.validation import check_count, check_share
 
@@ -45,6 +46,7 @@ class Pair:
     kind: PairKind
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """What a component did to the maps: two kinds, before and after it.

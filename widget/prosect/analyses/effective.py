@@ -15,9 +15,11 @@ from prosect.analyses.maps import Options, Values, visible
 from prosect.engines import effective, measures
 from prosect.engines.records import AttentionRecord
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_flag, check_share, whole_number
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionIdentifiability:
     """How far the attention of every head is determined by what it does (Brunner et al. 2020).
@@ -60,6 +62,7 @@ class AttentionIdentifiability:
         )
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Alternative:
     """Another attention matrix with the same output.
@@ -84,6 +87,7 @@ class Alternative:
         return f"Alternative({moved} rows moved, output kept to {self.error:.1e})"
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class NullSpace:
     """The directions in which the attention of one head can be moved without changing its output.
@@ -222,6 +226,7 @@ class NullSpace:
         return seen, effective.null_basis(self._t[seen], self._tolerance, keep_sums=True)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class EffectiveCorrelation:
     """How alike attention and effective attention are (Brunner et al. 2020, Fig. 2).

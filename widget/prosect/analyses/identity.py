@@ -18,6 +18,7 @@ from prosect.capture.weights import lift
 from prosect.engines import nearest
 from prosect.engines.nearest import Metric
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token, vocabulary_labels
 from prosect.validation import check_count
 
@@ -29,6 +30,7 @@ VECTORS = 2**10
 """How many hidden vectors are compared with a block of candidates at once."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity:
     """Which input embeddings every hidden state is nearest to.

@@ -208,7 +208,7 @@ ATTRIBUTION = Kind(
     reading="Each row sums to 1; nothing is frozen: softmax, norms and activations move too.",
     source="Brunner et al. 2020, section 5",
     compute=attribution.attribution_map,
-    certificate="0: the derivative is not held against the model.",
+    certificate="The largest |J u − J' u| / |J' u| along random u, J' the model's own derivative.",
     whole=True,
     cost=lambda sizes: 2 * sizes.d * _through_layers_by_token(sizes),
     estimate=Estimate(
@@ -225,7 +225,7 @@ VALUE_ZEROING = Kind(
     reading="1 minus a cosine: 0 is no effect. An intervention to hold the norm-based maps against.",
     source="Mohebbi et al. 2023, section 3",
     compute=maps.value_zeroing,
-    certificate="0: an intervention splits nothing.",
+    certificate="The largest |y − y'| / |y'|, y' of the model with one value set to zero.",
     rolls_out=True,
     cost=lambda sizes: 2 * _through_feed_forward(sizes),
 )

@@ -14,17 +14,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from prosect.analyses.cache import Analyses
+from prosect.analyses.certificate import agreed, relative_gap
+from prosect.capture.intervention import silenced_in_model
 from prosect.engines import contributions, measures, scopes, zeroing
 from prosect.engines.activation import Baseline
 from prosect.engines.scopes import Scope
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_flag, check_known
 
 PartMeasure = Literal["norm", "alti"]
 """What is measured of each part: its length, or how much nearer it brings the output in L1."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenMap:
     """A token-to-token map of every layer.
@@ -258,10 +262,18 @@ def last_parts(
 
 
 def value_zeroing(analyses: Analyses, _: Options) -> Values:
-    """How far each output turns where the values of one source are set to zero."""
-    return Values(
-        torch.stack([zeroing.value_zeroing(layer) for layer in analyses.run.stream.layers]), 0.0
-    )
+    """How far each output turns where the values of one source are set to zero.
+
+    The certificate: in each layer the value vector that attention takes most from is really set to
+    zero in the model, and the layer's output is compared.
+    """
+    layers = analyses.run.stream.layers
+    places = [zeroing.strongest(layer) for layer in layers]
+    outputs = [zeroing.silenced(layer, *place) for layer, place in zip(layers, places, strict=True)]
+    expected = silenced_in_model(analyses.anatomy, analyses.run, places)
+    gap = relative_gap(torch.stack(outputs), expected)
+    error = agreed(gap, "The output with a value at zero", analyses.dtype)
+    return Values(torch.stack([zeroing.value_zeroing(layer) for layer in layers]), error)
 
 
 def visible(analyses: Analyses) -> Sequence[Bool[Tensor, "target source"]]:

@@ -20,12 +20,14 @@ from prosect.engines.linear import Centring
 from prosect.engines.records import FeedForwardRecord, Stream
 from prosect.engines.splits import By, Part
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_count
 
 MEMORY = 2**31
 """How many bytes the parts of one split may take."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Decomposition:
     """Vectors split into parts that sum to them.
@@ -64,6 +66,7 @@ class Decomposition:
         return engine.cosine(self.values, self.whole)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms(Decomposition):
     """The four terms of every hidden state; they sum to it.
@@ -136,6 +139,7 @@ class Terms(Decomposition):
         return self.values[self.names.index("source")] if "source" in self.names else None
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts(Decomposition):
     """One hidden state of some tokens, split finer than into terms.

@@ -247,7 +247,7 @@ def _labels(near: Callable[[], Identity], tokenizer: Any) -> NDArray[np.uint8]:
 
 
 def identifiability(trace: Trace) -> Iterator[Array]:
-    """Of every head, [3, layer, head]: rank, null dimension, and null dimension with row sums kept."""
+    """Rank of each head, and the null space's dimension without and with row sums, [3, layer, head]."""
 
     def compute() -> NDArray[Any]:
         found = trace.attention_identifiability()

@@ -16,7 +16,7 @@ from prosect.views import payload
 from prosect.views.arrays import encode, pack
 from prosect.views.payload import Array, Table, kept_in_page, kinds_shown, sent_later
 
-PLACE = ("layer", "head", "target", "source", "kind", "theme")
+PLACE = ("layer", "head", "target", "source", "hovered", "kind", "theme")
 """The public traits of every view: where the reader is, and how the page looks."""
 
 _CONTENT = ("_view", "_tokens", "_about", "_kinds", "_terms", "_arrays", "_remote")
@@ -41,7 +41,11 @@ class View(anywidget.AnyWidget):
     layer, head
         Counted from 0; layer −1 is the embeddings, head −1 all heads together.
     target, source
-        Positions of the pinned target token and of the source token under the pointer; −1 for none.
+        Positions of the pinned target token and of the pinned source token; −1 for none.
+    hovered
+        Position of the source token under the pointer; −1 for none. It is shown in the place of the
+        pinned one. Python hears of it once something observes it: ``view.observe(f, "hovered")``,
+        ``traitlets.link`` or ``prosect.link``. Before that, moving the pointer sends no messages.
     kind
         The kind of map that is shown.
     theme
@@ -52,9 +56,11 @@ class View(anywidget.AnyWidget):
     head = traitlets.Int(0).tag(sync=True)
     target = traitlets.Int(-1).tag(sync=True)
     source = traitlets.Int(-1).tag(sync=True)
+    hovered = traitlets.Int(-1).tag(sync=True)
     kind = traitlets.Unicode("attention").tag(sync=True)
     theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
 
+    _shares_hover = traitlets.Bool(False).tag(sync=True)
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
     _view = traitlets.Unicode().tag(sync=True)
@@ -106,6 +112,16 @@ class View(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._trace!r})"
 
+    def observe(self, handler: Any, names: Any = traitlets.All, type: Any = "change") -> None:
+        """Call a function when traits change, as ``traitlets`` documents it.
+
+        Once ``hovered`` is observed, by its name or with all traits, the front end sends it.
+        """
+        super().observe(handler, names, type)
+        observed = [names] if names is traitlets.All or isinstance(names, str) else names
+        if traitlets.All in observed or "hovered" in observed:
+            self._shares_hover = True
+
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
@@ -123,6 +139,7 @@ class View(anywidget.AnyWidget):
 
         remote = [name for name in self._remote if kept(self._table[name])]
         state = {name: getattr(self, name) for name in (*self.places, *_CONTENT)}
+        state["hovered"] = -1  # no pointer is on the page when it opens
         state["_kinds"] = [kind for kind in self._kinds if kind["name"] in kinds]
         state["_remote"] = remote
         page.write(
@@ -133,7 +150,7 @@ class View(anywidget.AnyWidget):
             remote={name: encode(self._table[name].compute()) for name in remote},
         )
 
-    @traitlets.validate("layer", "head", "target", "source")
+    @traitlets.validate("layer", "head", "target", "source", "hovered")
     def _within_the_trace(self, proposal: Any) -> int:
         name, value = proposal.trait.name, proposal.value
         about = _about(self._trace)
