@@ -74,7 +74,7 @@ def test_an_unsupported_architecture_names_those_that_are() -> None:
 
 def test_what_is_no_transformers_model_is_refused() -> None:
     with pytest.raises(prosect.UnsupportedModelError, match="Linear is not a transformers model"):
-        prosect.Lens(torch.nn.Linear(2, 2), word_pieces())  # pyright: ignore[reportArgumentType]
+        prosect.Lens(torch.nn.Linear(2, 2), word_pieces())
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,10 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:
 
 
 def test_what_is_no_tokenizer_is_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="NoneType is not a transformers tokenizer"):
-        prosect.Lens(random_model("bert"), None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got None"):
+        prosect.Lens(random_model("bert"))
+    with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got list"):
+        prosect.Lens(random_model("bert"), [1, 2])  # pyright: ignore[reportArgumentType]
 
 
 def _empty_model() -> Any:
