@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, STACKS, TEXTS, family_of, random_lens, sample, trace_of
 from prosect.engines import tangents, zeroing
 from prosect.engines.linear import through_norm
 from prosect.engines.records import AttentionRecord, NormRecord
 from prosect.errors import ReconstructionError
+from support.families import FAMILIES, STACKS, TEXTS, family_of, random_lens, sample, trace_of
 
 SCORED = [stack for stack in STACKS if not stack.startswith("deberta")]
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import prosect
-from families import FAMILIES, TEXTS, random_lens, sample
 from prosect.capture import derivative as capture
 from prosect.capture.derivative import derivative
 from prosect.errors import StaleTraceError
+from support.families import FAMILIES, TEXTS, random_lens, sample
 
 STACKS = (
     "bert",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from families import STACKS, TEXTS, random_lens, sample
 from prosect.capture.intervention import silenced_in_model
 from prosect.engines import zeroing
+from support.families import STACKS, TEXTS, random_lens, sample
 
 
 @pytest.mark.parametrize(
