@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import prosect
-from support.families import FAMILIES, TEXTS, random_lens, random_model
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
+from support.families import FAMILIES, TEXTS, random_lens, random_model
 
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "gradients": torch.enable_grad,

@@ -20,7 +20,7 @@ from prosect.analyses.comparison import Comparison, GainRelation
 from prosect.analyses.effective import AttentionIdentifiability, EffectiveCorrelation, NullSpace
 from prosect.analyses.identity import Candidates, Identity
 from prosect.analyses.kinds import Kind
-from prosect.analyses.maps import Measured, Options, TokenMap
+from prosect.analyses.maps import Options, PartMeasure, TokenMap
 from prosect.analyses.predictions import LogitContributions, Prediction
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.vocabulary import Anatomy, Term
@@ -167,7 +167,7 @@ class Trace:
         rest: bool = False,
         value_bias: bool = True,
         baseline: Baseline = "zero",
-        measure: Measured = "norm",
+        measure: PartMeasure = "norm",
     ) -> TokenMap:
         """How much each source token passes to each target token, by one of the ``kinds`` of map.
 

@@ -24,7 +24,7 @@ from prosect.errors import ProsectError
 from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_flag, check_known
 
-Measured = Literal["norm", "alti"]
+PartMeasure = Literal["norm", "alti"]
 """What is measured of each part: its length, or how much nearer it brings the output in L1."""
 
 
@@ -116,12 +116,12 @@ class Options:
 
     value_bias: bool = True
     baseline: Baseline = "zero"
-    measure: Measured = "norm"
+    measure: PartMeasure = "norm"
 
     def __post_init__(self) -> None:
         check_flag(self.value_bias, "value_bias")
         check_known(self.baseline, get_args(Baseline), "baseline")
-        check_known(self.measure, get_args(Measured), "measure")
+        check_known(self.measure, get_args(PartMeasure), "measure")
 
     def changed(self) -> list[str]:
         """The names of the options that are not as they are by default."""
