@@ -43,7 +43,7 @@ LAYERS: Layers = (
     ("Computation on tensors", ("engines",)),
     (
         "Base",
-        ("tokens", "validation", "frontend", "optional", "colours", "_version", "errors"),
+        ("tokens", "validation", "modes", "frontend", "optional", "colours", "_version", "errors"),
     ),
 )
 """The packages from top to bottom; each imports only packages that come after it.

@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from prosect.errors import ProsectError
+from prosect.modes import plain_arithmetic
 from prosect.validation import check_flag, whole_number
 
 Shape = Literal["mlp", "linear"]
@@ -276,6 +277,7 @@ class Heads:
         return max(1, BLOCK // (len(self.mix) * (2 * d + most) * examples.terms.element_size()))
 
 
+@plain_arithmetic()
 def train(
     examples: Examples,
     valid: Examples,
@@ -346,6 +348,7 @@ def predictions(
     return torch.stack(found).cpu().numpy()
 
 
+@torch.enable_grad()
 def _train(
     examples: Examples, valid: Examples, mix: Tensor, classes: int, seed: int, how: Settled
 ) -> Heads:

@@ -19,6 +19,7 @@ from prosect.engines import learned, nearest
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.tokens import Token, vocabulary_labels
 
 SPLIT = (0.70, 0.15, 0.15)
@@ -87,6 +88,7 @@ class _Texts:
     labels: list[str]
 
 
+@plain_arithmetic()
 def learn_identity(
     lens: Lens,
     texts: Iterable[str],

@@ -34,6 +34,7 @@ from prosect.corpus.texts import Texts, read
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.figures.by_subset import Level, Points
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import whole_number
 
@@ -182,6 +183,7 @@ class MlmResult(BySubset):
         return f"{name}: agreement on {self._judged_on(name)}, {sides}"
 
 
+@plain_arithmetic()
 def mlm(
     lens: Models,
     texts: Texts | Any,

@@ -25,6 +25,7 @@ from prosect.corpus.subsets import chosen_subsets, indicator, label_of
 from prosect.corpus.words import Place, Wanted, Words, alike, listed, wording, words_of
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import whole_number
 
@@ -158,6 +159,7 @@ class NerResult(BySubset):
         )
 
 
+@plain_arithmetic()
 def ner(
     lens: Models,
     sentences: Iterable[TaggedSentence],

@@ -27,6 +27,7 @@ from prosect.corpus.subsets import chosen_subsets, indicator, label_of
 from prosect.corpus.words import Place, Wanted, alike, listed, wording, words_of
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import check_count, check_known, whole_number
 
@@ -131,6 +132,7 @@ class WsdResult(BySubset):
         return f"{self._named(model)}: agreement, neighbours above, classifiers below"
 
 
+@plain_arithmetic()
 def wsd(
     lens: Models,
     sentences: Iterable[SenseSentence],
