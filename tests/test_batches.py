@@ -197,7 +197,7 @@ def test_a_batch_of_no_texts_is_refused(batch_size: int) -> None:
 
 def test_one_string_is_not_many_texts() -> None:
     """A string is iterable: its letters would be traced one by one."""
-    with pytest.raises(TypeError, match=r"traces takes many texts: .* trace\(text\)"):
+    with pytest.raises(TypeError, match=r"texts must be several texts.* trace\(text\)"):
         list(random_lens("bert").traces("the river"))
 
 
@@ -299,21 +299,21 @@ def test_a_mask_put_in_is_a_mask_written() -> None:
 @pytest.mark.parametrize(
     ("put", "message"),
     [
-        ({99: 1}, "no token 99 to read another instead of: positions count from 0 to"),
-        ({-1: 1}, "no token -1 to read another"),
-        ({1: 400}, "no token of index 400: bert embeds 400"),
-        ({1: -1}, "no token of index -1"),
+        ({99: 1}, r"Position 99 in replacements is outside the text \(positions 0 to"),
+        ({-1: 1}, "Position -1 in replacements is outside the text"),
+        ({1: 400}, r"Token id 400 is outside the vocabulary \(size 400\)"),
+        ({1: -1}, "Token id -1 is outside the vocabulary"),
     ],
 )
-def test_what_cannot_be_read_instead_is_named(put: dict[int, int], message: str) -> None:
+def test_replacements_that_do_not_exist_are_named(put: dict[int, int], message: str) -> None:
     lens = random_lens("bert")
     with pytest.raises(prosect.ProsectError, match=message):
         lens.trace(TEXTS[0], replacements=put)
-    with pytest.raises(prosect.ProsectError, match=f"Text 1: There is {message}"):
+    with pytest.raises(prosect.ProsectError, match=f"Text 1: {message}"):
         list(lens.traces(TEXTS[:2], replacements=[{}, put]))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_there_must_be_one_mapping_a_text(count: int) -> None:
-    with pytest.raises(prosect.ProsectError, match="give one mapping a text"):
+def test_there_must_be_one_mapping_for_each_text(count: int) -> None:
+    with pytest.raises(prosect.ProsectError, match="must hold one mapping for each text"):
         list(random_lens("bert").traces(TEXTS[:2], replacements=[{}] * count))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from families import STACKS, sample
 from prosect import frontend
 from prosect.colours import TERM_COLOURS
+from support.families import STACKS, sample
 
 
 def test_every_term_has_a_colour_of_its_own() -> None:

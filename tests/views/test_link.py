@@ -10,8 +10,8 @@ import pytest
 import traitlets
 
 import prosect
-from families import TEXTS, random_lens
 from prosect.views.view import View
+from support.families import TEXTS, random_lens
 
 VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
 

@@ -262,7 +262,8 @@ class Lens:
     def _check_replacement(self, position: int, id: int, count: int) -> None:
         if not 0 <= position < count:
             raise ProsectError(
-                f"replacements name position {position}: the text has positions 0 to {count - 1}."
+                f"Position {position} in replacements is outside the text "
+                f"(positions 0 to {count - 1})."
             )
         size = self.anatomy.words.num_embeddings
         if not 0 <= id < size:

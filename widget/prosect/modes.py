@@ -48,8 +48,8 @@ def in_plain_arithmetic(made: Made) -> Made:
 
 def _wrapped(member: Any) -> Any:
     match member:
-        case classmethod():
-            return classmethod(_wrapped(member.__func__))
+        case classmethod() | staticmethod():
+            return type(member)(_wrapped(member.__func__))
         case property():
             return property(_wrapped(member.fget), member.fset, member.fdel, member.__doc__)
         case cached_property():

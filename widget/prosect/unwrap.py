@@ -63,17 +63,17 @@ def _transformer_of(model: Any) -> Any:
 
 def _check_adapters(model: Any) -> None:
     """Refuse adapters that do more than change the modules that they are in."""
-    tuner = next((k for k in type(model.base_model).__mro__ if k.__name__ == "BaseTuner"), None)
-    inside = tuner is not None and type(model.base_model).forward is tuner.forward
-    configs = [model.peft_config[name] for name in _names(model) if name in model.peft_config]
-    outside = [c for c in configs if getattr(c, "alora_invocation_tokens", None)]
-    if inside and not outside:
-        return
-    kind = getattr((outside or configs)[0].peft_type, "value", "unknown") if configs else "unknown"
-    raise UnsupportedModelError(
-        f"An adapter of type {kind} that changes what the layers read, and not their weights, cannot "
-        "be taken apart: give the model without the adapter, or one with a LoRA adapter."
-    )
+    own, adapters = type(model.base_model), [model.peft_config[name] for name in _names(model)]
+    tuner = next((kind for kind in own.__mro__ if kind.__name__ == "BaseTuner"), None)
+    # the forward pass of AdaLoRA differs only in its loss
+    inside = tuner is not None and (own.forward is tuner.forward or own.__name__ == "AdaLoraModel")
+    outside = [a for a in adapters if not inside or getattr(a, "alora_invocation_tokens", None)]
+    if outside:
+        kind = getattr(outside[0].peft_type, "value", outside[0].peft_type)
+        raise UnsupportedModelError(
+            f"An adapter of type {kind} that does more than change weights is not supported: "
+            "give the model without the adapter, or one with a plain LoRA adapter."
+        )
 
 
 def _names(model: Any) -> list[str]:

@@ -237,9 +237,9 @@ def check_linear(module: Any) -> None:
     UnsupportedModelError
         If it is not.
     """
-    if _is_plain(active(module)):
-        return
-    _compare(module, weight_of(module).read(), bias_of(module))
+    weight, bias = weight_of(module), bias_of(module)
+    if not _is_plain(active(module)):
+        _compare(module, weight.read(), bias)
 
 
 def check_loaded(module: nn.Module) -> None:

@@ -24,7 +24,8 @@ def silenced_in_model(
     """What each layer returns when one value vector in it is zero.
 
     In one run, and still each layer by itself: the hidden state of the run enters every block.
-    Queries and keys do not change, so neither do the attention weights.
+    Queries and keys do not change, so neither do the attention weights. What attends to another text
+    writes what it wrote in the run: its queries would change, and its weights are kept too.
 
     Parameters
     ----------
@@ -53,9 +54,15 @@ def silenced_in_model(
         output[..., token, _columns(anatomy.blocks[current].attention, head, output)] = 0
         return output
 
+    def keep(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
+        return written[current].to(output).expand_as(output)
+
+    written = [record.output for record in run.stream.attentions if record.term == "source"]
     with ExitStack() as stack:
         for module in {block.attention.value.module for block in anatomy.blocks}:
             stack.callback(module.register_forward_hook(silence).remove)
+        for module in {block.source.output.module for block in anatomy.blocks if block.source}:
+            stack.callback(module.register_forward_hook(keep).remove)
         found = replay(anatomy, run, enter)
     return lift(torch.cat([*found.entered[1:], found.left]))
 

@@ -26,6 +26,8 @@ class ModelTensors:
     def replaced_in(self, model: nn.Module) -> dict[str, Tensor]:
         """Those that the model has replaced since, by name, as they were: after ``half`` or ``to``.
 
+        Those made in inference mode are among them, as copies: backward cannot go past an original.
+
         Raises
         ------
         StaleTraceError
@@ -44,9 +46,9 @@ class ModelTensors:
                     "trace the text again."
                 )
         return {
-            name: tensor
+            name: tensor.clone() if tensor.is_inference() else tensor
             for name, tensor in self._kept.items()
-            if type(tensor) is Tensor and not _is_same(tensor, now[name])
+            if type(tensor) is Tensor and (tensor.is_inference() or not _is_same(tensor, now[name]))
         }
 
 
