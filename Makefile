@@ -42,7 +42,7 @@ js/node_modules/.package-lock.json: js/package.json js/package-lock.json
 	cd js && npm ci --no-audit --no-fund
 	@touch $@
 
-$(STATIC): js/node_modules/.package-lock.json $(shell find js -name node_modules -prune -o -name "*test*" -prune -o -type f -print 2>/dev/null)
+$(STATIC): js/node_modules/.package-lock.json widget/prosect/colours.json $(shell find js -name node_modules -prune -o -name "*test*" -prune -o -type f -print 2>/dev/null)
 	cd js && npm run --silent build
 	@touch $@
 
@@ -85,17 +85,19 @@ test-browser: setup
 	@$(PY) tests/browser/chromium.py
 	$(PY) -m pytest --no-skips -m browser
 
-lint: setup ## check style and types: ruff, pyright, tsc, biome
+lint: setup ## check style, types and imports: ruff, pyright, tsc, biome
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(PY) tools/imports.py --check
 	$(BIN)/pyright
 	cd js && npm run --silent typecheck
 	cd js && npm run --silent lint
 
-format: setup ## put Python and TypeScript into the agreed form
+format: setup ## put Python, TypeScript and the diagram into the agreed form
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 	cd js && npx biome check --write
+	$(PY) tools/imports.py
 
 clean: ## remove what was built, .venv and node_modules included
 	rm -rf build dist .venv js/node_modules widget/prosect/static .pytest_cache .ruff_cache

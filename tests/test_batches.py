@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, byte_pairs, random_lens, random_model, word_pieces
+from support.families import (
+    FAMILIES,
+    PAIRS,
+    PREDICTING,
+    TEXTS,
+    byte_pairs,
+    random_lens,
+    random_model,
+    word_pieces,
+)
 
 MIXED: list[str | tuple[str, str]] = [
     TEXTS[2],
@@ -23,16 +32,12 @@ MIXED: list[str | tuple[str, str]] = [
 """Short after long, a text of one token, pairs among single texts: five for batches of three."""
 
 
-UNSCALED = ("t5", "t5-gated", "gpt-neo")
-"""Those that do not scale their scores, so that random ones are large and show every rounding."""
-
-
 def rounding(family: str, dtype: torch.dtype) -> float:
     """How far traces may be off: another shape of matrix adds its products in another order."""
+    facts = FAMILIES[family]
     if dtype == torch.float32:
-        return 1e-5 if family in UNSCALED else 2e-6
-    # scores of GPT-Neo and BLOOM are in float32 in any model
-    return 2e-6 if family in ("gpt-neo", "bloom") else 1e-12
+        return 2e-6 if facts.scaled_scores else 1e-5
+    return 2e-6 if facts.float32_scores or facts.float32_softmax else 1e-12
 
 
 def one_by_one(lens: prosect.Lens, texts: list[str | tuple[str, str]]) -> list[prosect.Trace]:
@@ -69,7 +74,7 @@ def test_traces_of_a_batch_equal_those_of_each_text(family: str, dtype: torch.dt
         assert got.neurons(1, -1).error <= FAMILIES[family].exact(dtype)
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in (*PAIRS, "deberta-v2-narrow")])
+@pytest.mark.parametrize("family", [f for f in PREDICTING if f not in PAIRS])
 def test_a_trace_of_a_batch_predicts_what_the_text_alone_predicts(family: str) -> None:
     lens = random_lens(family)
     texts: list[str | tuple[str, str]] = ["The river bank.", TEXTS[1]]

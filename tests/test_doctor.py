@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import prosect
-from families import FAMILIES, PAIRS, random_model, word_pieces
+from support.families import FAMILIES, PAIRS, random_model, word_pieces
 
 NEEDS_NOTHING = ("trace", "parity", "terms", "finer splits", "maps")
 
@@ -27,11 +27,10 @@ def test_every_family_is_supported_throughout(
 ) -> None:
     diagnosis = prosect.doctor(random_model(family), FAMILIES[family].tokenizer())
     answers = {row.what: row.supported for row in diagnosis.rows if row.supported is not None}
-    no_head = family == "deberta-v2-narrow"
     expected = {*NEEDS_NOTHING, "tokenizer", "predictions"}
     expected |= {"cross-attention"} if family in PAIRS else set()
-    lacking = {"predictions"} if no_head else set()
-    lacking |= {"attribution"} if family.startswith("deberta") else set()
+    lacking = set() if FAMILIES[family].predicts else {"predictions"}
+    lacking |= set() if FAMILIES[family].known_scores else {"attribution"}
     assert answers == {what: what not in lacking for what in {*expected, "attribution"}}
     assert capsys.readouterr().out == f"{diagnosis}\n"
 

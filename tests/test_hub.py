@@ -12,8 +12,8 @@ from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
 import prosect
-from families import random_model, word_pieces
 from prosect import hub
+from support.families import random_model, word_pieces
 
 
 class ConnectTimeoutError(Exception):

@@ -1,4 +1,4 @@
-"""Opening models: what loads, and one clear sentence for what does not."""
+"""Opening models and reading texts: what is taken, and one clear sentence for what is not."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    BertConfig,
-    BertModel,
-    BloomConfig,
-    BloomModel,
-    CTRLConfig,
-    CTRLModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    GPT2Config,
-    GPT2Model,
     PreTrainedTokenizerFast,
 )
 
 import prosect
-from families import TEXTS, byte_pairs, random_model, word_pieces
 from prosect import demo
+from support.families import (
+    FAMILIES,
+    PAIRS,
+    SIZES,
+    TEXTS,
+    random_lens,
+    random_model,
+    sample,
+    word_pieces,
+)
 
 
 def test_the_demo_model_loads_without_a_name() -> None:
@@ -62,60 +61,6 @@ def test_code_that_comes_with_a_model_is_never_run() -> None:
         prosect.load("any/model", trust_remote_code=True)
 
 
-def small(config: type, **sizes: int) -> Any:
-    return config(vocab_size=300, **sizes)
-
-
-def test_an_unsupported_architecture_names_those_that_are() -> None:
-    model = CTRLModel(small(CTRLConfig, n_embd=8, dff=8, n_layer=1, n_head=2, n_positions=16))
-    with pytest.raises(prosect.UnsupportedModelError, match=r"'ctrl' is not supported yet: .*gpt2"):
-        prosect.Lens(model, word_pieces())
-
-
-def test_what_is_no_transformers_model_is_refused() -> None:
-    with pytest.raises(prosect.UnsupportedModelError, match="Linear is not a transformers model"):
-        prosect.Lens(torch.nn.Linear(2, 2), word_pieces())
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        GPT2Model(small(GPT2Config, n_embd=8, n_layer=1, n_head=2, add_cross_attention=True)),
-        BertModel(
-            small(
-                BertConfig,
-                hidden_size=8,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=8,
-                is_decoder=True,
-                add_cross_attention=True,
-            )
-        ),
-    ],
-    ids=["gpt2", "bert"],
-)
-def test_cross_attention_is_refused_rather_than_left_out(model: Any) -> None:
-    with pytest.raises(prosect.UnsupportedModelError, match="has cross-attention"):
-        prosect.Lens(model, word_pieces())
-
-
-def test_a_bloom_whose_stream_is_taken_after_its_norms_is_refused() -> None:
-    sizes = {"hidden_size": 8, "n_layer": 1, "n_head": 2}
-    config = small(BloomConfig, apply_residual_connection_post_layernorm=True, **sizes)
-    with pytest.raises(prosect.UnsupportedModelError, match="stream after the norms") as raised:
-        prosect.Lens(BloomModel(config), byte_pairs())
-    assert "\n" not in str(raised.value)
-
-
-def test_a_deberta_with_a_convolution_is_refused() -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = small(DebertaV2Config, intermediate_size=8, conv_kernel_size=3, **sizes)
-    with pytest.raises(prosect.UnsupportedModelError, match="adds a convolution") as raised:
-        prosect.Lens(DebertaV2Model(config), word_pieces())
-    assert "\n" not in str(raised.value)
-
-
 def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:
     full = word_pieces()
     empty = PreTrainedTokenizerFast(tokenizer_object=type(full.backend_tokenizer)(_empty_model()))
@@ -135,3 +80,122 @@ def _empty_model() -> Any:
     from tokenizers import models
 
     return models.WordPiece({"[UNK]": 0, "[PAD]": 1}, unk_token="[UNK]")
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_a_decoder_reads_what_the_model_makes_of_the_target(family: str) -> None:
+    """Teacher forcing: its start token, then the target without its last token."""
+    trace = sample(f"{family}-decoder")
+    lens = trace.lens
+    labels = lens.tokenizer(text_target=TEXTS[1]).input_ids
+    assert [token.id for token in trace.tokens] == [
+        lens.model.config.decoder_start_token_id,
+        *labels[:-1],
+    ]
+    assert trace.tokens[0].special
+    assert trace.tokens[0].span is None
+    assert trace.texts == (TEXTS[1],)
+    assert trace.encoder is not None
+    assert trace.encoder.texts == (TEXTS[0],)
+    assert torch.equal(trace.encoder.hidden, sample(family).hidden)
+    words = [token.text for token in trace.tokens if token.span is not None]
+    assert "".join(words) == TEXTS[1].replace(" ", "")
+
+
+@pytest.mark.parametrize("family", ["bart", "marian"])
+def test_a_target_that_fills_every_position_is_traced_and_one_more_token_is_refused(
+    family: str,
+) -> None:
+    lens = random_lens(family, torch.float32)
+    added = len(lens.tokenizer(text_target="a").input_ids) - 1
+    most = SIZES["positions"] - added  # the start token takes the place of the last one
+    assert len(lens.trace("a", target="a" + "," * (most - 1)).tokens) == SIZES["positions"]
+    with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
+        lens.trace("a", target="a" + "," * most)
+
+
+def test_a_model_of_single_texts_refuses_a_pair() -> None:
+    lens = random_lens("bert", type_vocab_size=1)
+    assert lens.trace("a river").tokens
+    with pytest.raises(prosect.ProsectError, match="bert does not tell the texts of a pair apart"):
+        lens.trace("a river", "a bank")
+
+
+def test_a_target_that_cannot_be_read_says_so() -> None:
+    lens = random_lens("bart", torch.float32)
+    with pytest.raises(prosect.ProsectError, match="The text is empty"):
+        lens.trace("a", target="")
+    with pytest.raises(TypeError, match="must be a string, not int"):
+        lens.trace("a", target=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(prosect.ProsectError, match="bert has no decoder beside its encoder"):
+        random_lens("bert").trace("a", target="b")
+
+
+def test_a_pair_keeps_its_types_and_its_two_texts() -> None:
+    lens = random_lens("bert")
+    trace = lens.trace("The river bank.", "Its rates.")
+    inputs = lens.tokenizer("The river bank.", "Its rates.", return_tensors="pt")
+    with torch.no_grad():
+        expected = lens.model.base_model(**inputs).last_hidden_state[0]
+    torch.testing.assert_close(trace.hidden[-1], expected, rtol=1e-12, atol=1e-12)
+    assert [t.text for t in trace.tokens if t.text.lower() in {"bank", "rates"}] == [
+        "bank",
+        "rates",
+    ]
+    words = [token.word for token in trace.tokens if token.word is not None]
+    assert words == sorted(words)
+    assert max(words) == 6
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+def test_an_empty_text_says_so(text: str) -> None:
+    with pytest.raises(prosect.ProsectError, match="The text is empty"):
+        random_lens("bert").trace(text)
+    if not text:
+        with pytest.raises(prosect.ProsectError, match="The text is empty"):
+            random_lens("gpt2").trace(text)
+
+
+def test_a_text_that_the_tokenizer_drops_is_not_called_empty() -> None:
+    lens = random_lens("bert")
+    assert "\u0007" not in "".join(lens.tokenizer.get_vocab())
+    with pytest.raises(prosect.ProsectError, match="it drops all of its characters"):
+        lens.trace("\u0007")  # a control character, which BERT's normaliser removes
+
+
+@pytest.mark.parametrize(
+    "family", [name for name, family in FAMILIES.items() if not family.unlimited]
+)
+def test_a_text_that_fills_every_position_is_traced_and_one_more_token_is_refused(
+    family: str,
+) -> None:
+    lens = random_lens(family)
+    added = len(lens.tokenizer("a").input_ids) - 1
+    most = SIZES["positions"] - added
+    assert len(lens.trace("a" + "," * (most - 1)).tokens) == SIZES["positions"]
+    with pytest.raises(prosect.ProsectError, match=r"65 tokens .* at most 64: .* by 1 token or"):
+        lens.trace("a" + "," * most)
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.unlimited])
+def test_relative_positions_have_no_end(family: str) -> None:
+    trace = random_lens(family).trace("a" + "," * 99)
+    assert len(trace.tokens) >= 100
+    assert trace.terms().error <= FAMILIES[family].exact(torch.float64)
+
+
+def test_a_text_that_is_no_string_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a string, not list"):
+        random_lens("bert").trace(["a", "b"])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    model = random_model("bert")
+    model.resize_token_embeddings(50)
+    with pytest.raises(prosect.ProsectError, match="load both from the same place"):
+        prosect.Lens(model, word_pieces())
+
+
+def test_half_a_surrogate_pair_is_refused_with_a_sentence() -> None:
+    with pytest.raises(prosect.ProsectError, match="half a surrogate pair"):
+        random_lens("bert").trace("a\ud800b")

@@ -90,6 +90,8 @@ def test_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
     assert not [name for name in names if name.endswith((".ts", ".tsx", ".map", ".pyc"))]
     assert "License-Expression: BSD-3-Clause" in text
     assert f"Version: {prosect.__version__}\n" in text
+    for what in ("Homepage", "Source", "Issues", "Changelog"):
+        assert f"Project-URL: {what}, https://github.com/prosect-dev/prosect" in text
 
 
 def test_wheel_installs_in_a_clean_environment(dist: Path, tmp_path: Path) -> None:
@@ -117,3 +119,4 @@ def test_wheel_installs_in_a_clean_environment(dist: Path, tmp_path: Path) -> No
     assert [line.split()[0] for line in static] == ["widget.js", "widget.css", "page.js"]
     assert all(int(line.split()[1]) > 0 for line in static)
     assert "usage: prosect" in run(home / "bin" / "prosect", "--help")
+    assert run(python, "-I", "-m", "prosect", "--version") == f"prosect {prosect.__version__}\n"

@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 import prosect
-from families import random_lens
-from prosect.cli import main
 from prosect.views import payload
-from prosect.views import view as views
-from views.test_arrays import decode
+from support.arrays import decode
+from support.families import random_lens
 
 
 class Reader(HTMLParser):
@@ -77,7 +75,7 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
     assert "attention" in kept
     assert "attribution" not in kept  # hours, for a text of that length
     wanted = {f"map/{kind}/{layer}" for kind in kept for layer in range(6)}
-    wanted |= {name for name in view._sources if "vocabulary" in name}
+    wanted |= {name for name in view._table if "vocabulary" in name}
     assert set(content["remote"]) == set(content["state"]["_remote"]) == wanted
     spec = content["remote"]["map/attention/5"]
     back = decode(spec, gzip.decompress(b64decode(spec["data"])))
@@ -87,8 +85,8 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
 def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payload, "WORK", 1.0)
-    monkeypatch.setattr(views, "PATIENCE", 1.0)
+    monkeypatch.setattr(payload, "MAX_EAGER_FLOPS", 1.0)
+    monkeypatch.setattr(payload, "MAX_PAGE_FLOPS", 1.0)
     trace = random_lens("bert").trace("a river")
 
     def searched(view: prosect.Neighbors) -> set[str]:
@@ -103,7 +101,7 @@ def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than
     assert searched(prosect.Neighbors(trace)) == set()
     near = prosect.Neighbors(trace, candidates="vocabulary", metric="l2")
     assert searched(near) == {"l2"}
-    monkeypatch.setattr(views, "PATIENCE", 1e12)
+    monkeypatch.setattr(payload, "MAX_PAGE_FLOPS", 1e12)
     other = random_lens("bert").trace("a river")
     assert searched(prosect.Neighbors(other)) == {"cosine", "l2"}
 
@@ -115,19 +113,6 @@ def test_every_view_has_a_page(view: str, tmp_path: Path) -> None:
     assert content["state"]["_arrays"]
 
 
-def test_the_command_writes_a_page_and_prints_the_certificate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "bank.html"
-    assert main(["The bank raised its rates.", "-o", str(page)]) == 0
-    printed = capsys.readouterr().out
-    error = re.search(r"sum to every hidden state within (\S+) \(relative\)", printed)
-    assert error
-    assert float(error[1]) <= 1e-5
-    assert str(page) in printed
-    assert page.stat().st_size > 1000
-
-
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
@@ -135,26 +120,3 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     prosect.TermBars(random_lens("gpt2").trace("a river")).to_html("~/pages/a.html")
     assert (tmp_path / "pages" / "a.html").exists()
     assert not (tmp_path / "~").exists()
-
-
-def test_the_command_estimates_attribution_as_the_views_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def exactly(*_: object, **__: object) -> None:
-        raise AssertionError("every dimension of every token")
-
-    monkeypatch.setattr("prosect.engines.jacobian.exact", exactly)
-    page = str(tmp_path / "page.html")
-    assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
-    assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
-    assert "There is no kind of map 'ATBX'" in capsys.readouterr().err
-
-
-def test_the_command_says_in_one_sentence_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["", "-o", str(tmp_path / "page.html")]) == 1
-    assert capsys.readouterr().err == "prosect: The text is empty: give at least one word.\n"
-    assert not (tmp_path / "page.html").exists()
-    assert main(["a", "--model", "/no/such/folder"]) == 1
-    assert capsys.readouterr().err.startswith("prosect: Cannot load '/no/such/folder'")

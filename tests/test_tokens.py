@@ -7,8 +7,8 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import prosect
-from families import byte_pairs, random_lens, random_model, word_pieces
 from prosect.tokens import Token, vocabulary_labels
+from support.families import byte_pairs, random_lens, random_model, word_pieces
 
 
 def tokens(text: str, family: str = "minilm") -> list[Token]:

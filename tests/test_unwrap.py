@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 import prosect
-from families import FAMILIES, random_model, word_pieces
 from prosect.demo import model_folder
 from prosect.unwrap import unwrap
+from support.families import FAMILIES, random_model, word_pieces
 
 Wrap = Callable[[Any], Any]
 

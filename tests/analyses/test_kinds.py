@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.analyses.kinds import kinds_of
+from support.families import FAMILIES, PAIRS, TEXTS, Layout, random_lens
 
 POST = "ATTN ATTNRES ATB ATBFF ATBFFRES ATBFFRESLN"
 PRE = "ATTN ATB ATBLN ATBLNFF ATBLNFFRES"
@@ -13,21 +15,13 @@ PARALLEL = "ATTN ATB ATBFF"
 SANDWICH = "ATTN ATTNLN ATB ATBLN ATBLNFF ATBLNFFLN ATBLNFFLNRES"
 NORMED_OUTPUTS = "ATTN ATTNLN ATB ATBFF ATBFFLN ATBFFLNRES"
 
-SCOPES = {
-    **dict.fromkeys(FAMILIES, POST),
-    **dict.fromkeys(
-        (
-            *("modernbert", "gpt2", "gpt-neo", "gpt-neox-sequential", "bloom", "opt", "llama"),
-            *("llama-biases", "mistral", "qwen2", "qwen3", "smollm3", "t5", "t5-gated"),
-        ),
-        PRE,
-    ),
-    **dict.fromkeys(("gpt-neox", "gptj", "phi"), PARALLEL),
-    **dict.fromkeys(("gemma2", "gemma3"), SANDWICH),
-    "olmo2": NORMED_OUTPUTS,
+SCOPES: dict[Layout, str] = {
+    "post-norm": POST,
+    "pre-norm": PRE,
+    "parallel": PARALLEL,
+    "sandwich": SANDWICH,
+    "normed outputs": NORMED_OUTPUTS,
 }
-
-
 CHANGES = {
     POST: "change_FF change_FFRES change_FFRESLN",
     PRE: "change_FF change_FFRES",
@@ -44,10 +38,10 @@ def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
     if family in PAIRS:
         traces.append(lens.trace(TEXTS[0], target=TEXTS[1]))
     for trace in traces:
-        last = "value_zeroing" if family.startswith("deberta") else "attribution value_zeroing"
-        changes = CHANGES[SCOPES[family]]
+        scopes = SCOPES[FAMILIES[family].layout]
+        last = "attribution value_zeroing" if FAMILIES[family].known_scores else "value_zeroing"
         names = (
-            f"attention norm {SCOPES[family]} contribution {changes} effective null {last}".split()
+            f"attention norm {scopes} contribution {CHANGES[scopes]} effective null {last}".split()
         )
         assert list(trace.kinds) == names
         for name in set(names) - {"attribution"}:  # each of them has a map; that one takes long
@@ -58,7 +52,7 @@ def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gptj", "gemma2", "olmo2"])
-def test_every_kind_says_in_one_sentence_what_it_shows(family: str) -> None:
+def test_every_kind_says_what_it_shows_how_to_read_it_and_where_it_comes_from(family: str) -> None:
     kinds = kinds_of(random_lens(family).anatomy)
     assert len({kind.hint for kind in kinds.values()}) == len(kinds)
     for name, kind in kinds.items():
@@ -66,13 +60,15 @@ def test_every_kind_says_in_one_sentence_what_it_shows(family: str) -> None:
         assert kind.label
         assert kind.hint.endswith(".")
         assert ". " not in kind.hint
+        assert kind.reading.endswith(".")
+        assert kind.certificate.endswith(".")
+        assert re.search(r"et al\. \d{4}", kind.source)
+        assert str(kind) == f"{kind.label}: {kind.hint} {kind.reading} ({kind.source})"
 
 
-def test_a_map_is_costly_only_behind_a_feed_forward_that_mixes() -> None:
+def test_a_map_has_a_cost_only_behind_a_feed_forward_that_mixes() -> None:
     costly = {
-        family: [
-            name for name, kind in kinds_of(random_lens(family).anatomy).items() if kind.costly
-        ]
+        family: [name for name, kind in kinds_of(random_lens(family).anatomy).items() if kind.cost]
         for family in ("bert", "gpt2", "gptj")
     }
     others = ["contribution", "attribution", "value_zeroing"]

@@ -15,8 +15,10 @@ from transformers import (
 )
 
 import prosect
-from families import (
+from prosect.analyses import predictions
+from support.families import (
     FAMILIES,
+    HEADS,
     PAIRS,
     SIZES,
     TEXTS,
@@ -28,11 +30,6 @@ from families import (
     trace_of,
     word_pieces,
 )
-from prosect.analyses import predictions
-
-HEADS = [family for family in FAMILIES if family not in (*PAIRS, "deberta-v2-narrow")]
-HEADS += [f"{family}-decoder" for family in PAIRS]
-"""The stacks that a head sits on."""
 
 
 def own_logits(trace: prosect.Trace) -> Tensor:

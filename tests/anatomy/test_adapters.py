@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 import prosect
-from families import FAMILIES, PAIRS, random_model, word_pieces
 from prosect.anatomy.families import anatomies_of
 from prosect.anatomy.vocabulary import Anatomy, Attention, FeedForward, Projection
 from prosect.engines.splits import By
+from support.families import FAMILIES, PAIRS, random_model, word_pieces
 
 SHORT = "The river bank."
 

@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from transformers.pytorch_utils import Conv1D
 
 import prosect
-from families import FAMILIES, TEXTS, random_model, word_pieces
 from prosect.anatomy.vocabulary import Dense, Norm
 from prosect.anatomy.weights import StoredWeight
+from support.families import FAMILIES, TEXTS, random_model, word_pieces
 
 
 class Doubled(nn.Module):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.errors import StaleTraceError
+from support.families import FAMILIES, PAIRS, TEXTS, random_lens
 
 READS_WEIGHTS: dict[str, Callable[[prosect.Trace], Tensor]] = {
     "attribution": lambda trace: trace.attribution(probes=2).values,

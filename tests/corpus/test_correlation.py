@@ -13,10 +13,10 @@ from scipy.stats import spearmanr
 
 import prosect
 from corpus.sentences import sentences
-from families import FAMILIES, random_lens, random_model, word_pieces
 from prosect import corpus
 from prosect.corpus.correlation import Tokens
 from prosect.corpus.moments import Clustered
+from support.families import FAMILIES, random_lens, random_model, word_pieces
 
 TEXTS = sentences(12)
 

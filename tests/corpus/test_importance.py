@@ -8,9 +8,9 @@ from IPython.core.formatters import DisplayFormatter
 
 import prosect
 from corpus.sentences import sentences
-from families import FAMILIES, PAIRS, random_lens
 from prosect import corpus
 from prosect.corpus.importance import MEASURES
+from support.families import FAMILIES, PAIRS, random_lens
 
 TEXTS = sentences(11)
 

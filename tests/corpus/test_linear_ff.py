@@ -14,10 +14,10 @@ from torch import nn
 
 import prosect
 from corpus.sentences import sentences
-from families import FAMILIES, STACKS, random_lens, sample
 from prosect import corpus
 from prosect.corpus.linear_ff import Products, fed
 from prosect.corpus.texts import lot
+from support.families import FAMILIES, STACKS, random_lens, sample
 
 TEXTS = sentences(30)
 SHARE = 0.3
@@ -25,7 +25,7 @@ SHARE = 0.3
 
 def close(family: str) -> float:
     """How much of float32 is left in a family's float64 model."""
-    return 1e-5 if FAMILIES[family].float32_norms or family in ("bloom", "gpt-neo") else 1e-10
+    return 1e-5 if FAMILIES[family].rounds or FAMILIES[family].float32_scores else 1e-10
 
 
 def linear_ff(lens: Any, texts: Any = TEXTS, **settings: Any) -> corpus.LinearFFResult:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import prosect
-from families import TEXTS, random_lens, word_pieces
 from prosect.corpus.masking import Chooser, Masking
 from prosect.tokens import ordinary_ids
+from support.families import TEXTS, random_lens, word_pieces
 
 MANY = [f"{text} {number} ducklings" for text in TEXTS[:3] for number in range(200)]
 

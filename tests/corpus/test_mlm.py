@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import prosect
-from families import TEXTS, random_lens, random_model
 from prosect import corpus
 from prosect.analyses import predictions
 from prosect.anatomy.vocabulary import TERMS
@@ -20,6 +19,7 @@ from prosect.corpus import Masking, Training
 from prosect.corpus.masking import Chooser, content
 from prosect.corpus.mlm import Extract, Targets, parted
 from prosect.corpus.subsets import label_of, subsets_of
+from support.families import TEXTS, random_lens, random_model
 
 HEADS = ["bert", "roberta", "electra-small", "albert", "distilbert", "deberta-v2", "modernbert"]
 HEADS += ["bert-decoder", "gpt2", "llama", "gemma2", "opt-post-norm", "bloom"]

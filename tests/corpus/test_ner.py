@@ -14,13 +14,13 @@ import torch
 
 import prosect
 from corpus.annotated import names
-from families import random_lens
 from prosect import corpus
 from prosect.corpus.classifier import Training, predictions
 from prosect.corpus.ner import Tagged, _split
 from prosect.corpus.readers import TaggedSentence
 from prosect.corpus.scores import agreement, macro_f1
 from prosect.corpus.words import words_of
+from support.families import random_lens
 
 SENTENCES = names()
 QUICK: dict[str, Any] = {"training": Training(epochs=3, rate=0.02), "seeds": 2, "progress": False}

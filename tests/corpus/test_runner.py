@@ -21,11 +21,11 @@ import torch
 
 import prosect
 from corpus.sentences import sentences
-from families import random_lens
 from prosect import corpus
 from prosect.corpus import runner
 from prosect.corpus.importance import Shares
 from prosect.corpus.moments import Arrays
+from support.families import random_lens
 
 TEXTS = sentences(120)
 BATCH = 3
@@ -332,7 +332,7 @@ RUN = """
 import sys, torch
 sys.path.insert(0, sys.argv[2])
 from corpus.test_runner import TEXTS, measured
-from families import random_lens
+from support.families import random_lens
 torch.set_num_threads(1)
 measured(random_lens("bert"), checkpoint=sys.argv[1])
 """

@@ -10,9 +10,9 @@ import torch
 
 import prosect
 from corpus.annotated import names, senses
-from families import FAMILIES, PAIRS, random_lens
 from prosect.corpus.readers import Sentence, TaggedSentence, spans_of, text_of
 from prosect.corpus.words import Wanted, listed, words_of
+from support.families import FAMILIES, PAIRS, random_lens
 
 
 def items(sentences: Any) -> list[Wanted]:

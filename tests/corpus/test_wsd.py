@@ -12,7 +12,6 @@ import torch
 
 import prosect
 from corpus.annotated import senses
-from families import random_lens
 from prosect import corpus
 from prosect.corpus.classifier import Training, predictions
 from prosect.corpus.readers import SenseSentence
@@ -20,6 +19,7 @@ from prosect.corpus.scores import agreement, micro_f1
 from prosect.corpus.subsets import indicator, subsets_of
 from prosect.corpus.words import words_of
 from prosect.corpus.wsd import Instances, _wanted, senses_of
+from support.families import random_lens
 
 SENTENCES = senses()
 QUICK: dict[str, Any] = {"training": Training(epochs=3), "seeds": 2, "progress": False}

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import prosect
-from families import TEXTS, random_model, word_pieces
 from prosect.capture.tap import attending
 from prosect.demo import models, smollm2
 from prosect.demo.models import MODELS
 from prosect.engines.splits import By
+from support.families import TEXTS, random_model, word_pieces
 
 pytestmark = pytest.mark.data
 

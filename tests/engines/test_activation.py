@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 from transformers.activations import ACT2FN
 
-import plain
 from prosect.engines.activation import gated_factors, mean_along_path, ratio
+from support import plain
 
 POINTS = torch.tensor(
     [

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-import plain
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens
 from prosect.engines.contributions import contributions, rest_of, rollout
+from support import plain
+from support.families import FAMILIES, PAIRS, TEXTS, random_lens
 
-FLOAT32_INSIDE = {name for name, family in FAMILIES.items() if family.float32_norms} | {"bloom"}
 BASELINES = ("zero", "bias")
 
 
@@ -36,7 +35,7 @@ def test_contributions_and_rest_sum_to_every_hidden_state(family: str, baseline:
     for trace in traces:
         parts, rest = parts_of(trace, baseline)
         gap = (parts.sum(1) + rest - trace.hidden).norm(dim=-1) / trace.hidden.norm(dim=-1)
-        assert gap.max() < (1e-6 if family in FLOAT32_INSIDE else 1e-10)
+        assert gap.max() < (1e-6 if FAMILIES[family].rounds else 1e-10)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral", "t5", "bart", "gptj"])

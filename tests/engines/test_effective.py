@@ -7,15 +7,6 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import (
-    FAMILIES,
-    STACKS,
-    TEXTS,
-    WINDOWS,
-    random_lens,
-    sample,
-    within_window,
-)
 from prosect.anatomy.vocabulary import looking_back
 from prosect.engines.effective import (
     column_basis,
@@ -29,6 +20,15 @@ from prosect.engines.effective import (
     null_basis,
 )
 from prosect.engines.records import Affine, AttentionRecord, Weight
+from support.families import (
+    FAMILIES,
+    STACKS,
+    TEXTS,
+    WINDOWS,
+    random_lens,
+    sample,
+    within_window,
+)
 
 LONG = " ".join(TEXTS[:2])
 ENCODERS = ("bert", "mpnet", "bart", "deberta-v2", "t5")
@@ -205,7 +205,7 @@ def test_short_texts_have_nothing_to_take_away(family: str) -> None:
     assert len(trace.tokens) <= 8
     assert torch.equal(trace.map("effective").values, trace.attention)
     assert (trace.map("null").values == 0).all()
-    free = trace.freedom()
+    free = trace.attention_identifiability()
     assert (free.rank == len(trace.tokens)).all()
     assert (free.dimension == 0).all()
     assert free.identifiable.all()

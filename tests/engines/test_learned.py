@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import prosect
-from families import random_lens
 from prosect.engines.learned import lost, ridge, trained
 from prosect.tokens import vocabulary_labels
+from support.families import random_lens
 
 WORDS = [
     "river",

@@ -6,13 +6,19 @@ import pytest
 import torch
 
 import prosect
-from families import FAMILIES, PAIRS, TEXTS, random_lens, random_model, word_pieces
+from prosect.analyses.maps import last_parts
 from prosect.analyses.predictions import logits_of_one
+from support.families import (
+    PAIRS,
+    PREDICTING,
+    TEXTS,
+    random_lens,
+    random_model,
+    word_pieces,
+)
 
-HEADS = [family for family in FAMILIES if family != "deberta-v2-narrow"]
 
-
-@pytest.mark.parametrize("family", HEADS)
+@pytest.mark.parametrize("family", PREDICTING)
 def test_the_parts_of_all_tokens_and_the_rest_sum_to_the_models_own_logit(family: str) -> None:
     lens = random_lens(family)
     trace = lens.trace(TEXTS[0])
@@ -35,7 +41,7 @@ def test_a_linear_head_reads_each_part_by_itself() -> None:
     trace = lens.trace(TEXTS[0])
     found = trace.logit_contributions(5, 3)
     weight = lens.model.lm_head.weight[5]
-    blocks = trace._maps.last_parts(3)
+    blocks = last_parts(trace.analyses, 3)
     for source, part in enumerate(blocks[0]):
         assert float(found.values[source]) == pytest.approx(float(part @ weight), abs=1e-10)
     assert (found.values[4:] == 0).all()  # tokens after it have no part in it

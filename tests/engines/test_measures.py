@@ -6,8 +6,6 @@ import pytest
 import torch
 from scipy import stats
 
-import plain
-from families import TEXTS, random_lens
 from prosect.engines.measures import (
     contextualization_change,
     mixing_ratio,
@@ -17,6 +15,8 @@ from prosect.engines.measures import (
     top_pairs,
     undone,
 )
+from support import plain
+from support.families import TEXTS, random_lens
 
 
 @pytest.mark.parametrize("ties", [False, True])

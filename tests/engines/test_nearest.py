@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import prosect
-from families import FAMILIES, TEXTS, random_lens
 from prosect.analyses import identity
 from prosect.engines.nearest import METRICS, nearest
+from support.families import FAMILIES, TEXTS, random_lens
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -13,18 +13,16 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-import plain
 import prosect
-from families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 from prosect.analyses.kinds import Kind
 from prosect.engines import scopes
 from prosect.engines.records import FeedForwardRecord, LayerRecord
 from prosect.engines.scopes import scopes_of
+from support import plain
+from support.families import FAMILIES, PAIRS, SIZES, TEXTS, random_lens, word_pieces
 
 BASELINES = ("zero", "bias")
 RIVER = "The bank raised its rates, so we walked along the river bank to watch the ducklings swim."
-FLOAT32_INSIDE = {name for name, family in FAMILIES.items() if family.float32_norms} | {"bloom"}
-"""Models that compute norms or the softmax in float32 whatever the weights."""
 SPLITTING = {"norm", "contribution"}
 """Kinds that split vectors, beside the scopes."""
 
@@ -33,7 +31,7 @@ def exact(family: str, dtype: torch.dtype) -> float:
     """How exactly parts must add up, relatively."""
     if dtype == torch.float32:
         return 1e-5
-    return 1e-6 if family in FLOAT32_INSIDE else 1e-10
+    return 1e-6 if FAMILIES[family].rounds else 1e-10
 
 
 def traces_of(family: str, dtype: torch.dtype = torch.float64) -> list[prosect.Trace]:
@@ -155,7 +153,7 @@ def test_a_layer_whose_output_is_changed_behind_its_parts_is_refused(family: str
     last = scope_kinds(trace)[-1]
     with pytest.raises(prosect.ReconstructionError, match=f"The parts of the map {last} miss"):
         trace.map(last)
-    with pytest.raises(prosect.ReconstructionError, match="The parts of the contributions miss"):
+    with pytest.raises(prosect.ReconstructionError, match="The parts of the map contribution miss"):
         trace.map("contribution")
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import prosect
-from families import TEXTS, random_lens
 from prosect.engines import zeroing
+from support.families import TEXTS, random_lens
 
 REPRESENTATIVE = {
     "bert": "post-norm",

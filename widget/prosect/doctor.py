@@ -15,8 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from prosect._version import __version__
+from prosect.analyses.attribution import attribution
+from prosect.analyses.cache import Analyses
 from prosect.analyses.certificate import TOLERANCES
-from prosect.analyses.maps import Maps
+from prosect.analyses.kinds import kinds, token_map
 from prosect.analyses.predictions import logits_of_one
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.families import anatomies_of
@@ -270,13 +272,13 @@ def _finer(stacks: Stacks, dtype: torch.dtype) -> str:
 
 
 def _maps(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
-    maps = Maps(one, anatomy, dtype)
-    names = [name for name in maps.kinds if name != "attribution"]
-    return f"{', '.join(names)}, error {max(maps.map(name).error for name in names):.1e}"
+    analyses = Analyses(one, anatomy, dtype)
+    names = [name for name, kind in kinds(analyses).items() if kind.estimate is None]
+    return f"{', '.join(names)}, error {max(token_map(analyses, n).error for n in names):.1e}"
 
 
 def _attribution(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
-    Maps(one, anatomy, dtype).attribution(probes=2, layers=[0])
+    attribution(Analyses(one, anatomy, dtype), probes=2, layers=[0])
     return "exact, and by random probes"
 
 

@@ -27,6 +27,7 @@ from prosect.capture.run import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
 from prosect.hub import hub_answers
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Pieces, Token, in_place_of, read_tokens
 from prosect.trace import Trace
 from prosect.unwrap import unwrap
@@ -50,6 +51,7 @@ class Given:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
+@in_plain_arithmetic
 class Lens:
     """A transformers model with its tokenizer, ready to trace texts.
 

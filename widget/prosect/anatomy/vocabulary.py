@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from prosect.anatomy import weights
 from prosect.anatomy.weights import StoredWeight
 from prosect.engines.records import TERMS, Term, Turn
+from prosect.modes import plain_arithmetic
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Attention:
         per_head = value.view(self.kv_heads, -1).repeat_interleave(shared, dim=0).flatten()
         weight = self.output.weight
         wide = weights.wide_of(weight, value)
-        with weights.exact(weight.device):
+        with plain_arithmetic():
             through = per_head.to(wide) @ weight.to(wide)
             return through if output is None else through + output
 

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from transformers.pytorch_utils import Conv1D
 
 from prosect.errors import StaleTraceError, UnsupportedModelError
+from prosect.modes import plain_arithmetic
 
 SCALE = 2.0**8
 """How long the unit vectors are that measure a layer: its bias then hardly rounds its weight."""
@@ -60,7 +61,7 @@ class StoredWeight:
             *base, first, second = tensors
             weight = self.make(*base)
             wide = wide_of(weight, first)
-            with exact(weight.device):
+            with plain_arithmetic():
                 return weight + scale * (first.to(wide).T @ second.to(wide).T)
 
         return StoredWeight(self.name, (*self.tensors, down, up), make)
@@ -105,7 +106,7 @@ def bias_of(module: Any) -> Float[Tensor, "d_out"] | None:
         for name in _active_adapters(module, module.lora_A):
             own = module.lora_B[name].bias
             if own is not None:
-                with exact(own.device):
+                with plain_arithmetic():
                     added = module.scaling[name] * own
                     bias = added if bias is None else bias + added
         return bias
@@ -258,21 +259,10 @@ def check_loaded(module: nn.Module) -> None:
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
-    """Compute in full precision and without a gradient, whatever the caller has switched on."""
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        torch.autocast(device.type, enabled=False),
-    ):
-        yield
-
-
-@contextmanager
 def evaluated(module: nn.Module) -> Iterator[None]:
     """Let a module compute as in evaluation; nothing of it is changed afterwards."""
     training = [inner for inner in module.modules() if inner.training]
-    with exact(_device(module)):
+    with plain_arithmetic():
         for inner in training:
             inner.training = False
         try:
