@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from families import FAMILIES, TEXTS, random_lens, random_model
 from torch import Tensor
 
 import prosect

@@ -10,6 +10,7 @@ import peft
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BertConfig, BertModel
 
 import prosect
 from prosect.anatomy.families import anatomies_of
@@ -234,6 +235,21 @@ def test_only_the_adapters_at_work_count() -> None:
     adapted.merge_adapter()
     assert lens.trace(SHORT).map("ATB").error < 1e-12
     assert torch.equal(value.weight, plain)  # the base layer holds the sum now
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_adapter_may_be_more_precise_than_its_model(dora: bool) -> None:
+    """As peft makes them: float32 beside weights in half precision."""
+    model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4))
+    config = peft.LoraConfig(r=2, use_dora=dora, target_modules="all-linear")
+    adapted: Any = peft.get_peft_model(model.to(torch.bfloat16), config)  # pyright: ignore
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                assert parameter.dtype == torch.float32
+                parameter.normal_()
+    trace = prosect.Lens(adapted, word_pieces()).trace(SHORT)
+    assert max(trace.terms().error, trace.map("ATBFFRESLN").error) < 0.03
 
 
 def test_a_trace_refuses_other_adapters_than_it_was_made_with() -> None:

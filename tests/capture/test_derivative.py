@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from families import FAMILIES, TEXTS, random_lens, sample
 from torch import Tensor, nn
 
 import prosect
