@@ -126,7 +126,7 @@ def test_a_target_that_cannot_be_read_says_so() -> None:
     with pytest.raises(prosect.ProsectError, match="The text is empty"):
         lens.trace("a", target="")
     with pytest.raises(TypeError, match="must be a string, not int"):
-        lens.trace("a", target=3)  # pyright: ignore[reportArgumentType]
+        lens.trace("a", target=3)
     with pytest.raises(prosect.ProsectError, match="bert has no decoder beside its encoder"):
         random_lens("bert").trace("a", target="b")
 
@@ -186,7 +186,7 @@ def test_relative_positions_have_no_end(family: str) -> None:
 
 def test_a_text_that_is_no_string_is_refused() -> None:
     with pytest.raises(TypeError, match="must be a string, not list"):
-        random_lens("bert").trace(["a", "b"])  # pyright: ignore[reportArgumentType]
+        random_lens("bert").trace(["a", "b"])
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:

@@ -63,7 +63,7 @@ def test_unknown_kinds_and_metrics_are_named() -> None:
     ):
         trace.map("ATBX")
     with pytest.raises(prosect.ProsectError, match="no metric 'L3': choose one of cosine, l2"):
-        trace.identify(metric="L3")  # pyright: ignore[reportArgumentType]
+        trace.identify(metric="L3")
     with pytest.raises(prosect.ProsectError, match="choose 'sentence'"):
         trace.identify(candidates="world")
     with pytest.raises(prosect.ProsectError, match="at least 1, not 0"):
@@ -77,20 +77,20 @@ def test_unknown_kinds_and_metrics_are_named() -> None:
 def test_a_number_of_the_wrong_type_is_named(wrong: object) -> None:
     trace = random_lens("bert").trace(TEXTS[0])
     with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
-        trace.terms("layer", state=wrong)  # pyright: ignore
+        trace.terms("layer", state=wrong)
     with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
-        trace.neurons(wrong, 0)  # pyright: ignore
+        trace.neurons(wrong, 0)
     with pytest.raises(prosect.ProsectError, match="is a whole number, not"):
-        trace.predict(position=wrong)  # pyright: ignore
+        trace.predict(position=wrong)
 
 
 def test_targets_that_are_no_list_and_states_without_a_split_are_refused() -> None:
     lens = random_lens("bert")
     with pytest.raises(prosect.ProsectError, match="A count is a whole number, not '4'"):
-        list(lens.traces(TEXTS, batch_size="4"))  # pyright: ignore
+        list(lens.traces(TEXTS, batch_size="4"))
     trace = lens.trace(TEXTS[0])
     with pytest.raises(prosect.ProsectError, match="positions are given as a list, not as 3"):
-        trace.terms("layer", targets=3)  # pyright: ignore
+        trace.terms("layer", targets=3)
     with pytest.raises(prosect.ProsectError, match="go with by"):
         trace.terms(targets=[1])  # pyright: ignore
 

@@ -249,10 +249,10 @@ def test_a_tolerance_is_a_share(tolerance: float) -> None:
 
 def test_heads_are_whole_numbers() -> None:
     with pytest.raises(ProsectError, match=r"A head is a whole number, not 0\.5"):
-        traced("bert").nullspace(1, 0.5)  # pyright: ignore[reportArgumentType]
+        traced("bert").nullspace(1, 0.5)
     for layer, head in ((0.0, 0), ("0", 0), (True, False)):
         with pytest.raises(ProsectError, match="A layer is a whole number, not"):
-            traced("bert").nullspace(layer, head)  # pyright: ignore[reportArgumentType]
+            traced("bert").nullspace(layer, head)
 
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])

@@ -45,11 +45,11 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
     with pytest.raises(prosect.ProsectError, match="between 0 and 1, not 2"):
         trace.rollout("ATB", residual=2)
     with pytest.raises(prosect.ProsectError, match="between 0 and 1, not 'a'"):
-        trace.rollout("ATB", "a")  # pyright: ignore[reportArgumentType]
+        trace.rollout("ATB", "a")
     with pytest.raises(prosect.ProsectError, match=r"no kind of map \['attention'\]"):
-        trace.map(["attention"])  # pyright: ignore[reportArgumentType]
+        trace.map(["attention"])
     with pytest.raises(prosect.ProsectError, match="value_bias is True or False, not 'no'"):
-        trace.map("ATB", value_bias="no")  # pyright: ignore[reportArgumentType]
+        trace.map("ATB", value_bias="no")
 
 
 def test_options_without_effect_on_a_kind_are_refused() -> None:
@@ -295,14 +295,15 @@ def test_gains_are_held_against_the_size_of_what_the_feed_forward_writes() -> No
     lens = random_lens("bert")
     trace = lens.trace(TEXTS[0])
     seen = []
-    for block in lens.anatomy.blocks:
-        block.module.output.dense.register_forward_hook(lambda _m, _a, out: seen.append(out[0]))
+    modules: list[Any] = [block.module for block in lens.anatomy.blocks]
+    for module in modules:
+        module.output.dense.register_forward_hook(lambda _m, _a, out: seen.append(out[0]))
     with torch.no_grad():
         lens.model(**lens.tokenizer(TEXTS[0], return_tensors="pt"))
     found = trace.gains()
     assert [relation.layer for relation in found] == [0, 1, 2]
-    for relation, output, block in zip(found, seen, lens.anatomy.blocks, strict=True):
-        size, gain = output.abs().mean(0), block.module.output.LayerNorm.weight.detach()
+    for relation, output, module in zip(found, seen, modules, strict=True):
+        size, gain = output.abs().mean(0), module.output.LayerNorm.weight.detach()
         torch.testing.assert_close(relation.size, size)
         torch.testing.assert_close(relation.gain, gain)
         expected = stats.pearsonr(gain.abs().numpy(), size.numpy()).statistic

@@ -295,7 +295,7 @@ def test_what_is_left_open_is_the_experiments_own() -> None:
     assert changed == Settled(shape="linear", epochs=5, batch=64, rate=0.1, dropout=0.0)
     assert Settled.of(Training(epochs=5)) == Settled(epochs=5)
     with pytest.raises(prosect.ProsectError, match=r"training is a .*Training.* not dict"):
-        Settled.of({"epochs": 3})  # type: ignore[arg-type]
+        Settled.of({"epochs": 3})
 
 
 def test_examples_that_cannot_be_learned_from_are_refused() -> None:

@@ -252,4 +252,4 @@ def test_figures_show_every_term_and_pair(tmp_path: Path) -> None:
     assert [m.labels for m in plot.marks] == [["input"], ["attention"], ["feed-forward"], ["bias"]]
     np.testing.assert_array_equal(plot.marks[3].y, found.change["a → b"][3])
     with pytest.raises(prosect.ProsectError, match="no figure of 'size': choose"):
-        found.figure("size")  # type: ignore[arg-type]
+        found.figure("size")

@@ -113,7 +113,7 @@ def test_figures_show_every_term_and_model(tmp_path: Path) -> None:
     ]
     np.testing.assert_array_equal(plot.marks[0].y, found.mean["small"][1, 0])
     with pytest.raises(prosect.ProsectError, match="no measure 'size': choose one of"):
-        found.figure("size")  # type: ignore[arg-type]
+        found.figure("size")
 
 
 def test_counts_are_of_each_model_where_they_differ() -> None:
@@ -127,7 +127,7 @@ def test_no_token_that_counts_is_an_error_and_no_zero() -> None:
     with pytest.raises(prosect.ProsectError, match="No token counts in what bert reads"):
         corpus.importance(random_lens("bert"), ["[SEP]"], special=False, progress=False)
     with pytest.raises(prosect.ProsectError, match="special is True or False"):
-        corpus.importance(random_lens("bert"), TEXTS, special="no")  # type: ignore[arg-type]
+        corpus.importance(random_lens("bert"), TEXTS, special="no")
 
 
 def test_a_model_may_have_any_name_and_a_file_any_folder(tmp_path: Path) -> None:

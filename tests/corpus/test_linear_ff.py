@@ -47,7 +47,7 @@ def plainly(x: np.ndarray, y: np.ndarray, at: np.ndarray, true: np.ndarray) -> n
     # LayerNorm leaves a direction without any variance
     weight = np.linalg.lstsq(inputs, outputs, rcond=1e-5)[0]
     predicted = standardised(at, x) @ weight
-    return r2_score(standardised(true, y), predicted, multioutput="raw_values")
+    return np.asarray(r2_score(standardised(true, y), predicted, multioutput="raw_values"))
 
 
 @pytest.mark.parametrize("stack", STACKS)

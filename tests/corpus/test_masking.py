@@ -123,7 +123,7 @@ def test_the_first_token_is_predicted_where_one_is_put_before_it() -> None:
 )
 def test_shares_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(prosect.ProsectError, match=message):
-        Masking(**settings)  # pyright: ignore
+        Masking(**settings)
 
 
 def test_a_tokenizer_without_a_mask_is_refused_unless_nothing_is_masked() -> None:

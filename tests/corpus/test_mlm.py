@@ -52,7 +52,7 @@ def fitted() -> prosect.Lens:
     With 32 dimensions for more tokens it is often right and often wrong.
     """
     lens = random_lens("bert")
-    head: Any = lens.model.cls.predictions  # pyright: ignore
+    head: Any = lens.model.cls.predictions
     traces = list(lens.traces(MANY))
     ids = torch.tensor([token.id for trace in traces for token in trace.tokens])
     with torch.no_grad():
@@ -198,7 +198,7 @@ def test_a_learned_head_finds_what_its_terms_say_and_no_more(
     random = np.random.default_rng(0)
     directions = 3 * random.normal(size=(7, 16))
 
-    def told(self: Any, lens: Any, items: Any) -> dict[str, np.ndarray]:
+    def told(self: Any, lens: Any, items: Any) -> dict[str, Any]:
         ids = np.array([content(text) % 7 + 100 for text in items], np.int64)
         terms = random.normal(size=(len(items), 4, 16))
         terms[:, 1] = directions[ids - 100]
@@ -362,7 +362,9 @@ def test_a_single_head_makes_a_table_and_figures_too() -> None:
     assert list(found.to_frame().columns) == columns
     assert (found.learned, found.about.seeds) == ({}, ())
     assert found.agreement().equals(found.agreement().T)
-    found.figure(), found.plot(), found.compare(), found.figure_agreement(), found.plot_agreement()
+    for draw in (found.figure, found.plot, found.figure_agreement, found.plot_agreement):
+        draw()
+    found.compare()
 
 
 def test_several_models_are_judged_on_the_same_targets() -> None:

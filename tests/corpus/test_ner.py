@@ -337,7 +337,7 @@ def test_too_little_to_learn_from_or_to_test_is_refused(lens: prosect.Lens) -> N
     with pytest.raises(prosect.ProsectError, match="at least 10 different sentences, not 9"):
         corpus.ner(lens, SENTENCES[:9] * 2, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a TaggedSentence"):
-        corpus.ner(lens, ["a text"], **QUICK)  # type: ignore[list-item]
+        corpus.ner(lens, ["a text"], **QUICK)
     long = TaggedSentence(("so",) * 80, ("O",) * 80)
     with pytest.raises(prosect.ProsectError, match=r"no test examples: .* too long"):
         corpus.ner(lens, SENTENCES, test=[long], **QUICK)

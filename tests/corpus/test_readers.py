@@ -99,7 +99,7 @@ def test_wrong_arguments_get_a_sentence(write: Write) -> None:
     ):
         readers.sense_table(write(TABLE), separator="")
     with pytest.raises(prosect.ProsectError, match="A column is a whole number, not 'x'"):
-        readers.conll(write("a O\n"), token="x")  # type: ignore[arg-type]
+        readers.conll(write("a O\n"), token="x")
 
 
 def test_a_path_may_begin_at_home(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_every_scheme_becomes_bio(tags: str, expected: str) -> None:
     [
         (lambda: TaggedSentence((), ()), "at least one word"),
         (lambda: TaggedSentence(("a", ""), ("O", "O")), "none of them empty"),
-        (lambda: TaggedSentence("ab", ("O", "O")), "a tuple of strings"),  # type: ignore[arg-type]
+        (lambda: TaggedSentence("ab", ("O", "O")), "a tuple of strings"),
         (lambda: TaggedSentence(("a",), ("O", "O")), "'a' has 1 words and 2 tags"),
         (lambda: TaggedSentence(("a",), ("NN",)), "tag 'NN' is neither O nor"),
         (lambda: SenseSentence(("a",), (None,), ()), "1 words, 1 lemmas and 0 senses"),

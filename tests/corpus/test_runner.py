@@ -290,7 +290,7 @@ def test_a_forked_process_does_not_take_the_model_as_it_was(monkeypatch: Any) ->
 
 def test_a_lens_that_cannot_be_passed_on_is_one_sentence(tmp_path: Path) -> None:
     lens = random_lens("bert")
-    lens.model.note = lambda: None  # type: ignore[assignment]
+    lens.model.note = lambda: None
     one_sentence = pytest.raises(prosect.ProsectError, match="cannot be passed to other processes")
     with ThreadPoolExecutor(1) as executor, one_sentence:
         measured(lens, executor=executor, checkpoint=tmp_path)
@@ -415,20 +415,20 @@ def test_what_cannot_be_is_refused(lens: prosect.Lens, tmp_path: Path) -> None:
     with pytest.raises(prosect.ProsectError, match="batch counts texts and must be at least 1"):
         corpus.importance(lens, TEXTS, batch=0)
     with pytest.raises(prosect.ProsectError, match=r"whole number, not 2\.5"):
-        corpus.importance(lens, TEXTS, shard=2.5)  # type: ignore[arg-type]
+        corpus.importance(lens, TEXTS, shard=2.5)
     measured(lens, batch=np.int64(7))
     with pytest.raises(TypeError, match=r"Lens or a name .*, not NoneType"):
-        corpus.importance(None, TEXTS)  # type: ignore[arg-type]
+        corpus.importance(None, TEXTS)
     with pytest.raises(TypeError, match="named by a string, not by 1"):
-        corpus.importance({1: lens}, TEXTS)  # type: ignore[dict-item]
+        corpus.importance({1: lens}, TEXTS)
     with pytest.raises(TypeError, match=r"client\.get_executor\(\)\), not str"):
-        corpus.importance(lens, TEXTS, executor="processes")  # type: ignore[arg-type]
+        corpus.importance(lens, TEXTS, executor="processes")
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(prosect.ProsectError, match="Cannot keep finished shards in"):
         corpus.importance(lens, TEXTS, checkpoint=file, progress=False)
     with pytest.raises(TypeError, match=r"must be a Lens or a name for .*, not int"):
-        corpus.importance({"one": 1}, TEXTS)  # type: ignore[dict-item]
+        corpus.importance({"one": 1}, TEXTS)
     with pytest.raises(prosect.ProsectError, match="Two of the models are named 'bert'"):
         corpus.importance([lens, random_lens("bert")], TEXTS)
     with pytest.raises(prosect.ProsectError, match="There is no model"):

@@ -52,8 +52,8 @@ def test_the_error_knows_that_examples_of_a_text_go_together() -> None:
 def test_seeds_are_a_number_or_a_list() -> None:
     assert numbered(3) == (0, 1, 2)
     assert numbered([7, 5]) == (7, 5)
-    assert numbered(np.int64(2)) == numbered(np.arange(2)) == (0, 1)  # type: ignore[arg-type]
-    assert all(type(seed) is int for seed in numbered(np.arange(2)))  # type: ignore[arg-type]
+    assert numbered(np.int64(2)) == numbered(np.arange(2)) == (0, 1)
+    assert all(type(seed) is int for seed in numbered(np.arange(2)))
     for wrong, message in (
         (2.5, "A number of seeds is a whole number, not 2.5"),
         (True, "A number of seeds is a whole number, not True"),
@@ -62,7 +62,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
         ([0.2, 1.7], "A seed is a whole number, not 0.2"),
     ):
         with pytest.raises(prosect.ProsectError, match=message):
-            numbered(wrong)  # type: ignore[arg-type]
+            numbered(wrong)
     for wrong in (0, -1, [], [1, 1]):
         with pytest.raises(prosect.ProsectError, match="seeds are how many, or different numbers"):
             numbered(wrong)

@@ -38,7 +38,7 @@ def test_what_is_not_texts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(prosect.ProsectError, match="no column 'sentence': name one of text, label"):
         read(Dataset(), "sentence")
     splits = Dataset()
-    splits.column_names = {"train": ["text"], "test": ["text"]}  # type: ignore[assignment]
+    splits.column_names = {"train": ["text"], "test": ["text"]}
     with pytest.raises(prosect.ProsectError, match="splits train, test: give one"):
         read(splits)
 

@@ -80,7 +80,7 @@ def test_words_do_not_depend_on_how_the_work_was_cut(tmp_path: Path) -> None:
             {"batch": 3, "shard": 6, "checkpoint": tmp_path},
             {"batch": 5, "shard": 5, "executor": pool},
         ):
-            cut = words_of(lens, wanted, -1, progress=False, **options)  # type: ignore[arg-type]
+            cut = words_of(lens, wanted, -1, progress=False, **options)
             assert cut.places == whole.places
             torch.testing.assert_close(cut.terms["gpt2"], whole.terms["gpt2"])
 
@@ -117,7 +117,7 @@ def test_models_are_compared_on_the_words_that_all_have_read() -> None:
     for name, lens in lenses.items():
         expected = [plainly(lens, sentences[s], w, -1) for s, w in found.places]
         assert all(vector is not None for vector in expected)
-        torch.testing.assert_close(found.terms[name], torch.stack(expected, 1))  # type: ignore[arg-type]
+        torch.testing.assert_close(found.terms[name], torch.stack(expected, 1))
 
 
 def test_terms_are_kept_in_the_precision_of_the_trace() -> None:
@@ -136,6 +136,6 @@ def test_what_is_no_sentence_is_refused() -> None:
         (senses()[:1], "not SenseSentence"),
     ):
         with pytest.raises(TypeError, match=message):
-            listed(wrong, TaggedSentence)  # type: ignore[arg-type]
+            listed(wrong, TaggedSentence)
     with pytest.raises(prosect.ProsectError, match="There are no sentences"):
         listed([], TaggedSentence)

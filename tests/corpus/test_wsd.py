@@ -328,4 +328,4 @@ def test_too_few_instances_are_refused() -> None:
     with pytest.raises(prosect.ProsectError, match="6 different instances of lemmas"):
         corpus.wsd(random_lens("bert"), SENTENCES[:6] * 3, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a SenseSentence"):
-        corpus.wsd(random_lens("bert"), ["a text"], **QUICK)  # type: ignore[list-item]
+        corpus.wsd(random_lens("bert"), ["a text"], **QUICK)

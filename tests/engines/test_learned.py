@@ -48,14 +48,14 @@ def test_training_comes_near_and_is_repeatable(shape: str, loss: str) -> None:
     options = {"seed": 3, "epochs": 60, "patience": 10, "rate": 1e-2, "batch": 64}
 
     def fit() -> torch.Tensor:
-        g = trained(shape, x, y, x_valid, y_valid, loss, **options)  # pyright: ignore
+        g = trained(shape, x, y, x_valid, y_valid, loss, **options)
         with torch.no_grad():
             return g(x_valid)
 
     first = fit()
     assert torch.equal(first, fit())
-    untrained = lost(torch.zeros_like(y_valid) + 1e-3, y_valid, loss)  # pyright: ignore
-    assert float(lost(first, y_valid, loss)) < 0.2 * float(untrained)  # pyright: ignore
+    untrained = lost(torch.zeros_like(y_valid) + 1e-3, y_valid, loss)
+    assert float(lost(first, y_valid, loss)) < 0.2 * float(untrained)
 
 
 def test_training_stops_when_it_brings_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ def test_training_stops_when_it_brings_next_to_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr("prosect.engines.learned.lost", told)
     x, y = linear_data()
     options = {"seed": 0, "epochs": 100, "rate": 1e-2, "batch": 300}
-    g = trained("linear", x, y, x, y, "l2", patience=4, **options)  # pyright: ignore
+    g = trained("linear", x, y, x, y, "l2", patience=4, **options)
     assert len(calls) == 2 + 4
-    again = trained("linear", x, y, x, y, "l2", patience=100, **{**options, "epochs": 6})  # pyright: ignore
+    again = trained("linear", x, y, x, y, "l2", patience=100, **{**options, "epochs": 6})
     # the last epoch was the best, though it did not count
     assert torch.equal(g(x), again(x))
 
@@ -109,9 +109,9 @@ def test_a_text_that_cannot_be_read_is_named_by_its_place() -> None:
 def test_odd_arguments_are_refused_with_a_sentence() -> None:
     lens = random_lens("gpt2")
     with pytest.raises(prosect.ProsectError, match="no shape 'cubic'"):
-        prosect.learn_identity(lens, TEXTS, "cubic")  # pyright: ignore
+        prosect.learn_identity(lens, TEXTS, "cubic")
     with pytest.raises(prosect.ProsectError, match="no loss 'dot'"):
-        prosect.learn_identity(lens, TEXTS, loss="dot")  # pyright: ignore
+        prosect.learn_identity(lens, TEXTS, loss="dot")
     with pytest.raises(prosect.ProsectError, match="at least 10 texts, not 3"):
         prosect.learn_identity(lens, TEXTS[:3])
     with pytest.raises(prosect.ProsectError, match="not one text"):
@@ -129,9 +129,9 @@ def test_odd_arguments_are_refused_with_a_sentence() -> None:
     ]
     for options, message in refused:
         with pytest.raises(prosect.ProsectError, match=message):
-            prosect.learn_identity(lens, TEXTS, **options)  # pyright: ignore
+            prosect.learn_identity(lens, TEXTS, **options)
     with pytest.raises(prosect.ProsectError, match="learn_identity takes a Lens, not Trace"):
-        prosect.learn_identity(lens.trace("a river"), TEXTS)  # pyright: ignore
+        prosect.learn_identity(lens.trace("a river"), TEXTS)
 
 
 def test_a_mistake_names_words_of_the_vocabulary_alike() -> None:

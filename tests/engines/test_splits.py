@@ -93,6 +93,7 @@ def test_parts_by_layer_equal_the_papers_formulas(stack: str) -> None:
             if label.term == "bias":
                 expected = plain.term(state, "bias")
             else:
+                assert label.layer is not None
                 expected = plain.parts(state, term=label.term, layer=label.layer + 1)
             assert_close(vector, expected, trace.hidden[state], tolerance(stack))
 

@@ -371,12 +371,12 @@ def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
         with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
             view(wrong)
     with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):
-        prosect.Neighbors(random_lens("gpt2"))  # pyright: ignore[reportArgumentType]
+        prosect.Neighbors(random_lens("gpt2"))
 
 
 def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
     with pytest.raises(ValueError, match="link takes views and figures, not 3"):
-        prosect.link(prosect.TermBars(trace), 3)  # pyright: ignore[reportArgumentType]
+        prosect.link(prosect.TermBars(trace), 3)
     with pytest.raises(ValueError, match="at least two"):
         prosect.link(prosect.Heatmap(trace))
     other = random_lens("bert").trace("The river")
