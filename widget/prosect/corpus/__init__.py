@@ -4,16 +4,16 @@ Every experiment is a map over shards of the texts and a merge of what they leav
 in several, or on a cluster; with a checkpoint it goes on where it was stopped.
 """
 
-from prosect.corpus import readers
-from prosect.corpus.classifier import Training
-from prosect.corpus.correlation import CorrelationResult, correlation
-from prosect.corpus.importance import ImportanceResult, importance
-from prosect.corpus.linear_ff import LinearFFResult, linear_ff
-from prosect.corpus.masking import Masking
-from prosect.corpus.mlm import MlmResult, mlm
-from prosect.corpus.ner import NerResult, ner
-from prosect.corpus.result import About, Result, load
-from prosect.corpus.wsd import WsdResult, wsd
+from prosect.corpus.data import readers
+from prosect.corpus.data.masking import Masking
+from prosect.corpus.experiments.correlation import CorrelationResult, correlation
+from prosect.corpus.experiments.importance import ImportanceResult, importance
+from prosect.corpus.experiments.linear_ff import LinearFFResult, linear_ff
+from prosect.corpus.experiments.mlm import MlmResult, mlm
+from prosect.corpus.experiments.ner import NerResult, ner
+from prosect.corpus.experiments.result import About, Result, load
+from prosect.corpus.experiments.wsd import WsdResult, wsd
+from prosect.corpus.statistics.classifier import Training
 
 __all__ = [
     "About",

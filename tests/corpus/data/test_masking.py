@@ -1,0 +1,135 @@
+"""Which tokens are predicted and what hides them: shares, reproducibility, what is left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import prosect
+from families import TEXTS, random_lens, word_pieces
+from prosect.corpus.data.masking import Chooser, Masking
+from prosect.tokens import ordinary_ids
+
+MANY = [f"{text} {number} ducklings" for text in TEXTS[:3] for number in range(200)]
+
+
+def test_the_shares_are_those_asked_for() -> None:
+    lens = random_lens("bert")
+    choose = Chooser(lens, Masking())
+    mask = lens.tokenizer.mask_token_id
+    kinds: Counter[str] = Counter()
+    for text in MANY:
+        tokens, chosen = lens.tokens(text), choose(text)
+        predictable = [t for t in tokens if not t.special and t.id != lens.tokenizer.unk_token_id]
+        assert len(chosen.positions) == int(0.15 * len(predictable) + 0.5)
+        assert chosen.targets == [tokens[place].id for place in chosen.positions]
+        assert set(chosen.instead) <= set(chosen.positions)
+        for place in chosen.positions:
+            read = chosen.instead.get(place)
+            kinds["kept" if read is None else "masked" if read == mask else "random"] += 1
+    total = sum(kinds.values())
+    assert total > 1000
+    spread = (0.8 * 0.2 / total) ** 0.5
+    for kind, share in (("masked", 0.8), ("random", 0.1), ("kept", 0.1)):
+        assert kinds[kind] / total == pytest.approx(share, abs=4 * spread)
+
+
+def test_every_place_of_a_text_may_be_chosen_and_special_tokens_never() -> None:
+    lens = random_lens("roberta")
+    text = TEXTS[0]
+    found = {
+        place for seed in range(300) for place in Chooser(lens, Masking(seed=seed))(text).positions
+    }
+    tokens = lens.tokens(text)
+    assert found == {place for place, token in enumerate(tokens) if not token.special}
+    assert len(found) == len(tokens) - 2
+
+
+def test_random_tokens_are_ordinary_ones_drawn_from_the_whole_vocabulary() -> None:
+    lens = random_lens("bert")
+    tokenizer: Any = lens.tokenizer
+    choose = Chooser(lens, Masking(share=1.0, masked=0.0, random=1.0))
+    drawn = {id for text in MANY for id in choose(text).instead.values()}
+    ordinary = ordinary_ids(tokenizer)
+    assert drawn == set(ordinary)
+    assert set(ordinary) | {*tokenizer.all_special_ids} == set(tokenizer.get_vocab().values())
+    assert not set(ordinary) & {*tokenizer.all_special_ids}
+
+
+def test_a_choice_depends_on_the_seed_and_the_text_alone() -> None:
+    lens = random_lens("bert")
+    choose = Chooser(lens, Masking())
+    first = [choose(text) for text in MANY[:20]]
+    again = [Chooser(random_lens("bert"), Masking())(text) for text in reversed(MANY[:20])]
+    assert again[::-1] == first
+    other = [Chooser(lens, Masking(seed=1))(text) for text in MANY[:20]]
+    spaced = [choose(f" {text.replace(' ', '  ')}\n") for text in MANY[:20]]
+    assert spaced == first  # the tokenizer of this model reads them as the same
+    assert sum(a.positions != b.positions for a, b in zip(first, other, strict=True)) > 15
+
+
+def test_a_short_text_has_one_token_chosen() -> None:
+    lens = random_lens("bert")
+    assert Chooser(lens, Masking())("the").positions == [1]
+
+
+def test_unknown_tokens_are_not_predicted() -> None:
+    lens = random_lens("bert")
+    tokens = lens.tokens("the 日 bank")
+    assert [token.id for token in tokens].count(lens.tokenizer.unk_token_id) == 1
+    chosen = Chooser(lens, Masking(share=1.0))("the 日 bank")
+    assert chosen.targets == [t.id for t in tokens if t.id not in lens.tokenizer.all_special_ids]
+    assert Chooser(lens, Masking())("日").positions == []
+
+
+def test_a_causal_model_predicts_from_the_state_before_and_reads_the_text_as_it_is() -> None:
+    lens = random_lens("gpt2")
+    tokens = lens.tokens(TEXTS[0])
+    chosen = Chooser(lens, Masking(share=1.0))(TEXTS[0])
+    assert chosen.positions == list(range(len(tokens) - 1))
+    assert chosen.targets == [token.id for token in tokens[1:]]
+    assert chosen.instead == {}
+    assert len(Chooser(lens, Masking())(TEXTS[0]).positions) == int(0.15 * (len(tokens) - 1) + 0.5)
+    assert Chooser(lens, Masking())("a").positions == []  # nothing stands before it
+
+
+def test_the_first_token_is_predicted_where_one_is_put_before_it() -> None:
+    lens = random_lens("opt")
+    lens = prosect.Lens(lens.model, random_lens("roberta").tokenizer)
+    tokens = lens.tokens("the river")
+    assert tokens[0].special
+    chosen = Chooser(lens, Masking(share=1.0))("the river")
+    assert chosen.targets[0] == tokens[1].id
+    assert chosen.positions[0] == 0
+    assert tokens[-1].special
+    assert len(chosen.targets) == len(tokens) - 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 0.0}, "share must be above 0"),
+        ({"share": 1.1}, "share must be above 0 and at most 1, not 1.1"),
+        ({"masked": -0.1}, "shares of the chosen tokens"),
+        ({"masked": 0.8, "random": 0.3}, "at most 1 together"),
+        ({"share": float("nan")}, "share must be"),
+        ({"share": "3"}, "share must be a number, not '3'"),
+        ({"random": None}, "random must be a number, not None"),
+        ({"seed": 0.5}, "A seed is a whole number, not 0.5"),
+        ({"masked": float("nan")}, "shares of the chosen tokens"),
+    ],
+)
+def test_shares_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(prosect.ProsectError, match=message):
+        Masking(**settings)  # pyright: ignore
+
+
+def test_a_tokenizer_without_a_mask_is_refused_unless_nothing_is_masked() -> None:
+    lens = prosect.Lens(random_lens("bert").model, random_lens("gpt2").tokenizer, name="mine")
+    with pytest.raises(prosect.UnsupportedModelError, match="tokenizer of mine has no mask token"):
+        Chooser(lens, Masking())
+    chosen = Chooser(lens, Masking(masked=0.0, random=0.5))(TEXTS[0])
+    assert chosen.positions
+    assert word_pieces().mask_token_id not in chosen.instead.values()
