@@ -171,7 +171,7 @@ class Lens:
             As :meth:`trace`; the message names the text by its number, from 0. Also if there is not
             one ``instead`` a text.
         """
-        check_count(batch_size, "batch_size counts texts")
+        check_count(batch_size, "batch_size")
         if isinstance(texts, str):
             raise TypeError("traces takes many texts: for a single one use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None

@@ -179,12 +179,12 @@ class Trace:
         ProsectError
             If there is no such layer or token, or k is not at least 1.
         """
-        (position,) = self._positions([token])
+        (position,) = self._positions([whole_number(token, "token")])
         layer = whole_number(layer, "layer")
         if not 0 <= layer < len(self.anatomy.blocks):
             last = len(self.anatomy.blocks) - 1
             raise ProsectError(f"There is no layer {layer}: layers count from 0 to {last}.")
-        check_count(k, "k counts neurons")
+        check_count(k, "k")
         record = self.run.stream.layers[layer].feed_forward
         return Neurons.of(record, position, k, self.lens.model.dtype)
 
@@ -218,9 +218,9 @@ class Trace:
         if unknown:
             known = ", ".join(self.anatomy.terms)
             raise ProsectError(f"There is no term {unknown[0]!r}: choose from {known}.")
-        check_count(k, "k counts predictions")
+        check_count(k, "k")
         self._check_head_is_here()
-        (place,) = self._positions([position])
+        (place,) = self._positions([whole_number(position, "position")])
         split = self.terms()
         chosen = [split.names.index(name) for name in names]
         vector = split.values[chosen, -1, place].sum(0)
@@ -256,7 +256,7 @@ class Trace:
         count = len(self.tokens)
         if targets is None:
             return list(range(count))
-        places = listed(targets, "position")
+        places = listed(targets, "targets")
         if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in places:
@@ -361,9 +361,9 @@ class Trace:
         ReconstructionError
             If the parts do not add up to the logit.
         """
-        id = whole_number(token.id if isinstance(token, Prediction) else token, "token's index")
+        id = whole_number(token.id if isinstance(token, Prediction) else token, "token")
         self._check_head_is_here()
-        (place,) = self._positions([position])
+        (place,) = self._positions([whole_number(position, "position")])
         head = head_record_of(head_of(self.lens.model), self.lens.model, self.hidden.device)
         _, size = head.decoder.weight.shape
         if not 0 <= id < size:
@@ -575,14 +575,14 @@ class Trace:
         """
         if probes is not None and times_input:
             raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
-        if probes is not None and whole_number(probes, "number of probes") < 2:
+        if probes is not None and whole_number(probes, "probes") < 2:
             raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
         count = len(self.anatomy.blocks)
-        if not 0 <= whole_number(start, "state") < count:
+        if not 0 <= whole_number(start, "start") < count:
             raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
         if layers is not None and head is not None:
             raise ProsectError("A head writes in its own layer: give head or layers, not both.")
-        wanted = list(range(start, count)) if layers is None else listed(layers, "layer")
+        wanted = list(range(start, count)) if layers is None else listed(layers, "layers")
         if not wanted:
             raise ProsectError("There are no layers: name at least one, or leave layers out.")
         for layer in wanted:
@@ -654,7 +654,7 @@ class Trace:
             raise ProsectError(
                 f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
             )
-        check_count(k, "k counts neighbours")
+        check_count(k, "k")
         if candidates == "sentence" and (positions or not stem):
             raise ProsectError(
                 "positions and stem are of the vocabulary: the text's own tokens are compared as "

@@ -77,7 +77,7 @@ class Attribution:
         ProsectError
             If one of them is not among the targets.
         """
-        chosen = listed(targets, "position")
+        chosen = listed(targets, "targets")
         for target in chosen:
             if target not in self.targets:
                 known = ", ".join(map(str, self.targets))
@@ -116,7 +116,7 @@ class Attribution:
         ProsectError
             If the distance is no whole number from 0.
         """
-        if whole_number(furthest, "distance") < 0:
+        if whole_number(furthest, "furthest") < 0:
             raise ProsectError(f"Distances count from 0, not {furthest}.")
         distance = self._distance().clamp_max(furthest)
         return torch.stack(

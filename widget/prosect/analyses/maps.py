@@ -168,7 +168,7 @@ class Comparison:
         ProsectError
             If there is not one label a word, or k is not at least 1.
         """
-        check_count(k, "k counts pairs")
+        check_count(k, "k")
         kinds = pair_kinds(self.tokens, labels)
         found = []
         for layer, (change, seen) in enumerate(zip(self.values, self.seen, strict=True)):
@@ -237,7 +237,7 @@ class Maps:
         measure: Measure = "norm",
     ) -> TokenMap:
         """The map of a kind; see :meth:`prosect.Trace.map`."""
-        check_known(name, list(self.kinds), "kind of map")
+        check_known(name, list(self.kinds), "kind")
         check_flag(value_bias, "value_bias")
         check_known(baseline, get_args(Baseline), "baseline")
         check_known(measure, get_args(Measure), "measure")
