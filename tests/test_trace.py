@@ -337,13 +337,13 @@ def test_a_single_token_is_traced() -> None:
 
 def test_unknown_kinds_and_metrics_are_named() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
-    with pytest.raises(prosect.ProsectError, match="kind must be one of attention.*, got 'ATBX'"):
+    with pytest.raises(prosect.ProsectError, match=r"kind must be one of attention.*, got 'ATBX'"):
         trace.map("ATBX")
     with pytest.raises(prosect.ProsectError, match="no metric 'L3': choose one of cosine, l2"):
         trace.identify(metric="L3")  # pyright: ignore[reportArgumentType]
     with pytest.raises(prosect.ProsectError, match="choose 'sentence'"):
         trace.identify(candidates="world")
-    with pytest.raises(prosect.ProsectError, match="at least 1, not 0"):
+    with pytest.raises(prosect.ProsectError, match="at least 1, got 0"):
         trace.identify(k=0)
     for options in ({"positions": True}, {"stem": False}):
         with pytest.raises(prosect.ProsectError, match="positions and stem are of the vocabulary"):

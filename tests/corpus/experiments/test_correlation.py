@@ -15,8 +15,8 @@ import prosect
 from corpus.sentences import sentences
 from families import FAMILIES, random_lens, random_model, word_pieces
 from prosect import corpus
-from prosect.corpus.experiments.correlation import Tokens
-from prosect.corpus.statistics.moments import Clustered
+from prosect.corpus.experiments.correlation import TokenShares
+from prosect.corpus.statistics.moments import ClusteredMean
 
 TEXTS = sentences(12)
 
@@ -59,7 +59,7 @@ def test_figures_are_those_of_all_tokens_in_memory(family: str, special: bool) -
     np.testing.assert_allclose(found.change[pair], (b - a).mean(-1), atol=tolerance)
     totals = np.stack([(y - x).sum(-1) for x, y in zip(first, second, strict=True)])
     counts = np.array([x.shape[-1] for x in first])
-    expected = Clustered.of(totals, counts).error
+    expected = ClusteredMean.of(totals, counts).error
     np.testing.assert_allclose(found.change_error[pair], expected, atol=tolerance)
     for place in np.ndindex(a.shape[:2]):
         rho = found.correlation[pair][place]
@@ -155,7 +155,7 @@ def test_other_tokens_are_refused_and_the_first_such_text_is_named() -> None:
     models = {"lower": lens, "cased": prosect.Lens(model, other)}
     texts = ["the road", "the bank", "The road", "A road"]
     with pytest.raises(
-        prosect.ProsectError, match="lower and cased read text 2, 'The road', as diff"
+        prosect.ProsectError, match="lower and cased split text 2, 'The road', into diff"
     ):
         correlation(models, texts)
     assert np.isfinite(correlation(models, texts[:2]).change["lower → cased"]).all()
@@ -165,8 +165,8 @@ def test_other_tokens_in_the_first_text_are_found_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     models = {"bert": random_lens("bert"), "gpt2": random_lens("gpt2")}
-    monkeypatch.setattr(sys.modules[Tokens.__module__], "run", None)
-    with pytest.raises(prosect.ProsectError, match=r"read text 0, 'The ducks crossed the road\.'"):
+    monkeypatch.setattr(sys.modules[TokenShares.__module__], "run", None)
+    with pytest.raises(prosect.ProsectError, match=r"split text 0, 'The ducks crossed the road\.'"):
         correlation(models)
 
 
@@ -178,7 +178,7 @@ def test_models_of_different_depth_are_refused() -> None:
         "deep": random_lens("bert"),
         "flat": prosect.Lens(family.model(config), word_pieces()),
     }
-    with pytest.raises(prosect.ProsectError, match="deep and flat have different layers, 3 and 2"):
+    with pytest.raises(prosect.ProsectError, match=r"same layers .* but deep has 3 and flat has 2"):
         correlation(models)
 
 
@@ -207,16 +207,16 @@ def test_texts_of_special_tokens_alone_leave_nothing() -> None:
     np.testing.assert_allclose(
         found.change_error["a → b"], expected.change_error["a → b"], atol=1e-6
     )
-    with pytest.raises(prosect.ProsectError, match="No text fits all of the models with a token"):
+    with pytest.raises(prosect.ProsectError, match="No text fits all of the models and has"):
         correlation(models, ["[SEP]"], special=False)
 
 
 def test_one_model_is_not_enough() -> None:
-    with pytest.raises(prosect.ProsectError, match="special is True or False, not 'no'"):
+    with pytest.raises(prosect.ProsectError, match="special must be True or False, got 'no'"):
         correlation({"a": random_lens("bert"), "b": moved("bert")}, special="no")
-    with pytest.raises(prosect.ProsectError, match="give at least two, by name"):
+    with pytest.raises(prosect.ProsectError, match="at least two models, got 1"):
         correlation(random_lens("bert"))
-    with pytest.raises(prosect.ProsectError, match="Two of the models are named 'bert'"):
+    with pytest.raises(prosect.ProsectError, match="Two models have the name 'bert'"):
         correlation([random_lens("bert"), random_lens("bert")])
 
 
@@ -228,7 +228,7 @@ def test_a_result_comes_back_from_its_file(tmp_path: Path) -> None:
     assert isinstance(again, corpus.CorrelationResult)
     assert again.to_frame().equals(found.to_frame())
     assert len(found.to_frame()) == 4 * 4
-    with pytest.raises(prosect.ProsectError, match="paper reports no figures"):
+    with pytest.raises(prosect.ProsectError, match="paper reports no numbers"):
         found.compare()
 
 
@@ -251,5 +251,5 @@ def test_figures_show_every_term_and_pair(tmp_path: Path) -> None:
     plot = found.plot("change")
     assert [m.labels for m in plot.marks] == [["input"], ["attention"], ["feed-forward"], ["bias"]]
     np.testing.assert_array_equal(plot.marks[3].y, found.change["a → b"][3])
-    with pytest.raises(prosect.ProsectError, match="no figure of 'size': choose"):
+    with pytest.raises(prosect.ProsectError, match=r"quantity must be one of .*, got 'size'"):
         found.figure("size")  # type: ignore[arg-type]

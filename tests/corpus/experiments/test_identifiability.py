@@ -47,29 +47,29 @@ def test_a_text_that_cannot_be_read_is_named_by_its_place() -> None:
 
 def test_odd_arguments_are_refused_with_a_sentence() -> None:
     lens = random_lens("gpt2")
-    with pytest.raises(prosect.ProsectError, match="no shape 'cubic'"):
+    with pytest.raises(prosect.ProsectError, match=r"shape must be one of .*, got 'cubic'"):
         prosect.learn_identity(lens, TEXTS, "cubic")  # pyright: ignore
-    with pytest.raises(prosect.ProsectError, match="no loss 'dot'"):
+    with pytest.raises(prosect.ProsectError, match=r"loss must be one of .*, got 'dot'"):
         prosect.learn_identity(lens, TEXTS, loss="dot")  # pyright: ignore
-    with pytest.raises(prosect.ProsectError, match="at least 10 texts, not 3"):
+    with pytest.raises(prosect.ProsectError, match="at least 10 texts, got 3"):
         prosect.learn_identity(lens, TEXTS[:3])
-    with pytest.raises(prosect.ProsectError, match="not one text"):
+    with pytest.raises(prosect.ProsectError, match="got one string"):
         prosect.learn_identity(lens, TEXTS[0])
     refused = [
-        ({"seeds": 0}, "seeds is a whole number above 0, not 0"),
-        ({"seeds": -1}, "seeds is a whole number above 0, not -1"),
-        ({"seeds": 1.5}, "seeds is a whole number above 0, not 1.5"),
-        ({"seeds": "a"}, "seeds is a whole number above 0, not 'a'"),
-        ({"rate": float("nan")}, "rate is a number above 0, not nan"),
-        ({"rate": "fast"}, "rate is a number above 0, not 'fast'"),
-        ({"batch": 2.5}, "batch is a whole number above 0, not 2.5"),
-        ({"rate": -1.0}, "rate is a number above 0, not -1.0"),
-        ({"shape": "ridge", "epochs": 3}, "epochs is of the training by Adam"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"seeds": -1}, "seeds must be at least 1, got -1"),
+        ({"seeds": 1.5}, "seeds must be an integer, got 1.5"),
+        ({"seeds": "a"}, "seeds must be an integer, got 'a'"),
+        ({"rate": float("nan")}, "rate must be a finite number above 0, got nan"),
+        ({"rate": "fast"}, "rate must be a finite number above 0, got 'fast'"),
+        ({"batch": 2.5}, "batch must be an integer, got 2.5"),
+        ({"rate": -1.0}, "rate must be a finite number above 0, got -1.0"),
+        ({"shape": "ridge", "epochs": 3}, "epochs must be left out with shape='ridge'"),
     ]
     for options, message in refused:
         with pytest.raises(prosect.ProsectError, match=message):
             prosect.learn_identity(lens, TEXTS, **options)  # pyright: ignore
-    with pytest.raises(prosect.ProsectError, match="learn_identity takes a Lens, not Trace"):
+    with pytest.raises(prosect.ProsectError, match="lens must be a Lens, got Trace"):
         prosect.learn_identity(lens.trace("a river"), TEXTS)  # pyright: ignore
 
 

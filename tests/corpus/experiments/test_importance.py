@@ -10,7 +10,7 @@ import prosect
 from corpus.sentences import sentences
 from families import FAMILIES, PAIRS, random_lens
 from prosect import corpus
-from prosect.corpus.experiments.importance import MEASURES
+from prosect.corpus.experiments.importance import TERM_MEASURES
 
 TEXTS = sentences(11)
 
@@ -77,7 +77,7 @@ def test_what_is_not_a_result_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "no.json"
     for content in ("", "[]", '{"result": "Nothing"}', '{"result": "ImportanceResult"}'):
         file.write_text(content)
-        with pytest.raises(prosect.ProsectError, match=r"no\.json is not a result saved by"):
+        with pytest.raises(prosect.ProsectError, match=r"no\.json is not a file written by"):
             corpus.load(file)
 
 
@@ -85,7 +85,7 @@ def test_the_table_names_every_figure() -> None:
     lens = random_lens("bert")
     table = corpus.importance(lens, TEXTS, progress=False).to_frame()
     layers, terms = len(lens.anatomy.blocks) + 1, 4
-    assert len(table) == layers * terms * len(MEASURES)
+    assert len(table) == layers * terms * len(TERM_MEASURES)
     assert table.query("layer == 0 and term == 'attention'")["mean"].eq(0).all()
 
 
@@ -112,7 +112,7 @@ def test_figures_show_every_term_and_model(tmp_path: Path) -> None:
         ["bias"],
     ]
     np.testing.assert_array_equal(plot.marks[0].y, found.mean["small"][1, 0])
-    with pytest.raises(prosect.ProsectError, match="no measure 'size': choose one of"):
+    with pytest.raises(prosect.ProsectError, match=r"measure must be one of .*, got 'size'"):
         found.figure("size")  # type: ignore[arg-type]
 
 
@@ -124,9 +124,9 @@ def test_counts_are_of_each_model_where_they_differ() -> None:
 
 
 def test_no_token_that_counts_is_an_error_and_no_zero() -> None:
-    with pytest.raises(prosect.ProsectError, match="No token counts in what bert reads"):
+    with pytest.raises(prosect.ProsectError, match="only special tokens for bert"):
         corpus.importance(random_lens("bert"), ["[SEP]"], special=False, progress=False)
-    with pytest.raises(prosect.ProsectError, match="special is True or False"):
+    with pytest.raises(prosect.ProsectError, match="special must be True or False"):
         corpus.importance(random_lens("bert"), TEXTS, special="no")  # type: ignore[arg-type]
 
 

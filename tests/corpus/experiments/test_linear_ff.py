@@ -16,8 +16,8 @@ import prosect
 from corpus.sentences import sentences
 from families import FAMILIES, STACKS, random_lens, sample
 from prosect import corpus
-from prosect.corpus.data.texts import lot
-from prosect.corpus.experiments.linear_ff import Products, fed
+from prosect.corpus.data.texts import hash_fraction
+from prosect.corpus.experiments.linear_ff import FeedForwardProducts, feed_forward_pairs
 
 TEXTS = sentences(30)
 SHARE = 0.3
@@ -34,7 +34,7 @@ def linear_ff(lens: Any, texts: Any = TEXTS, **settings: Any) -> corpus.LinearFF
 
 def pairs(lens: prosect.Lens, special: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
     """Every text's inputs and outputs, [layer, token, d]."""
-    return [fed(lens.trace(text), special) for text in TEXTS]
+    return [feed_forward_pairs(lens.trace(text), special) for text in TEXTS]
 
 
 def standardised(x: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_inputs_and_outputs_are_those_of_the_models_own_modules(
             module.register_forward_pre_hook(enters)
         if name.endswith(f".{outer}") and "attention" not in name:
             module.register_forward_hook(leaves)
-    x, y = fed(lens.trace(TEXTS[0]), special=True)
+    x, y = feed_forward_pairs(lens.trace(TEXTS[0]), special=True)
     np.testing.assert_array_equal(x, torch.stack(seen["in"]).numpy())
     np.testing.assert_array_equal(y, torch.stack(seen["out"]).numpy())
 
@@ -103,7 +103,7 @@ def test_r2_is_that_of_all_activations_in_memory(family: str) -> None:
     lens = random_lens(family)
     found = linear_ff(lens, batch=4, shard=8, worst=0)
     own = pairs(lens)
-    held = np.array([lot(text, 0) < SHARE for text in TEXTS])
+    held = np.array([hash_fraction(text, 0) < SHARE for text in TEXTS])
     assert 0 < held.sum() < len(held)
     fitted, apart = ([p for p, h in zip(own, held, strict=True) if h == side] for side in (0, 1))
     everything, fit, rest = (
@@ -194,7 +194,7 @@ def test_inputs_that_do_not_vary_are_no_input() -> None:
 
 def test_fewer_tokens_than_dimensions_leave_nothing_unexplained() -> None:
     lens = random_lens("bert")
-    with pytest.warns(UserWarning, match="bert: R² in-sample says nothing.*give more texts"):
+    with pytest.warns(UserWarning, match="bert: in-sample R² is not informative.*give more texts"):
         found = linear_ff(lens, TEXTS[:1], worst=3)
     n = len(lens.trace(TEXTS[0]).tokens)
     assert n <= 32
@@ -207,7 +207,7 @@ def test_fewer_tokens_than_dimensions_leave_nothing_unexplained() -> None:
 
 def test_a_part_without_texts_has_no_figure() -> None:
     lens = random_lens("bert")
-    only = [text for text in TEXTS if lot(text, 0) < SHARE]
+    only = [text for text in TEXTS if hash_fraction(text, 0) < SHARE]
     assert only
     assert np.isnan(linear_ff(lens, only).held_out["bert"]).all()  # none to fit to
     with warnings.catch_warnings():
@@ -290,8 +290,8 @@ def test_errors_are_those_of_leaving_out_one_text_at_a_time() -> None:
     lens = random_lens("bert")
     texts = sentences(300)
     found = linear_ff(lens, texts, worst=1)
-    own = [fed(trace, True) for trace in lens.traces(texts)]
-    held = [lot(text, 0) < SHARE for text in texts]
+    own = [feed_forward_pairs(trace, True) for trace in lens.traces(texts)]
+    held = [hash_fraction(text, 0) < SHARE for text in texts]
 
     def mean_r2(left: list[tuple[np.ndarray, np.ndarray]], layer: int) -> float:
         x, y = (np.concatenate([pair[side][layer] for pair in left]) for side in (0, 1))
@@ -316,16 +316,16 @@ def test_errors_are_those_of_leaving_out_one_text_at_a_time() -> None:
 
 
 def test_copies_of_a_text_are_on_one_side_and_the_seed_decides_which() -> None:
-    products = Products(special=True, held_out=0.5, seed=3)
+    products = FeedForwardProducts(special=True, held_out=0.5, seed=3)
     sides = [products.is_held_out(text) for text in sentences(400)]
     assert sides == [products.is_held_out(text) for text in sentences(400)]
     assert 0.4 < np.mean(sides) < 0.6
-    other = [Products(True, 0.5, 4).is_held_out(text) for text in sentences(400)]
+    other = [FeedForwardProducts(True, 0.5, 4).is_held_out(text) for text in sentences(400)]
     assert 0.4 < np.mean(np.equal(sides, other)) < 0.6
 
 
 def test_copies_that_differ_in_white_space_are_on_one_side() -> None:
-    products = Products(special=True, held_out=0.5, seed=3)
+    products = FeedForwardProducts(special=True, held_out=0.5, seed=3)
     for text in sentences(50):
         spaced = f" {text.replace(' ', '  ')} "
         assert products.is_held_out(spaced) == products.is_held_out(text)
@@ -364,13 +364,13 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"held_out": 1}, "held_out is a share from 0 to less than 1, not 1"),
-        ({"held_out": -0.1}, "from 0 to less than 1, not -0.1"),
-        ({"worst": -1}, "worst counts failures and must be at least 0, not -1"),
-        ({"worst": True}, "A number of failures is a whole number, not True"),
-        ({"held_out": "0.2"}, "held_out is a share from 0 to less than 1, not '0.2'"),
-        ({"seed": None}, "A seed is a whole number, not None"),
-        ({"special": "no"}, "special is True or False, not 'no'"),
+        ({"held_out": 1}, "held_out must be at least 0 and less than 1, got 1"),
+        ({"held_out": -0.1}, "at least 0 and less than 1, got -0.1"),
+        ({"worst": -1}, "worst must be at least 0, got -1"),
+        ({"worst": True}, "worst must be an integer, got True"),
+        ({"held_out": "0.2"}, "held_out must be at least 0 and less than 1, got '0.2'"),
+        ({"seed": None}, "seed must be an integer, got None"),
+        ({"special": "no"}, "special must be True or False, got 'no'"),
     ],
 )
 def test_settings_out_of_range_get_a_sentence(settings: dict[str, Any], message: str) -> None:

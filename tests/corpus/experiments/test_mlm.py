@@ -17,8 +17,8 @@ from prosect import corpus
 from prosect.analyses import predictions
 from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus import Masking, Training
-from prosect.corpus.data.masking import Chooser, content
-from prosect.corpus.experiments.mlm import Extract, Targets, parted
+from prosect.corpus.data.masking import Masker, content_hash
+from prosect.corpus.experiments.mlm import Targets, TargetTerms, split_texts
 from prosect.corpus.experiments.subsets import label_of, subsets_of
 
 HEADS = ["bert", "roberta", "electra-small", "albert", "distilbert", "deberta-v2", "modernbert"]
@@ -69,16 +69,16 @@ def test_the_default_head_predicts_what_one_prediction_after_the_other_gives(fam
     lens = random_lens(family)
     masking = Masking(share=0.3)
     labels = tuple(label_of(subset, TERMS) for subset in subsets_of(TERMS))
-    found = Extract(masking, ("default", "learned"), labels).measure(lens, MANY[:6])
+    found = TargetTerms(masking, ("default", "learned"), labels).measure(lens, MANY[:6])
     row = 0
     for text in MANY[:6]:
-        chosen = Chooser(lens, masking)(text)
-        trace = lens.trace(text, instead=chosen.instead)
+        chosen = Masker(lens, masking)(text)
+        trace = lens.trace(text, instead=chosen.replacements)
         for place, target in zip(chosen.positions, chosen.targets, strict=True):
             best = [trace.predict(subset, place, k=1)[0].id for subset in subsets_of(TERMS)]
             assert found["default"][row].tolist() == best
             assert found["ids"][row] == target
-            assert found["texts"][row] == content(text)
+            assert found["texts"][row] == content_hash(text)
             terms = trace.terms().values[:, -1, place]
             np.testing.assert_allclose(found["terms"][row], terms, rtol=1e-5, atol=1e-5)
             row += 1
@@ -93,14 +93,14 @@ def test_all_terms_predict_what_the_model_itself_predicts_of_what_it_reads(famil
     masking = Masking(share=0.5)
     expected = []
     for text in MANY[:8]:
-        chosen = Chooser(lens, masking)(text)
+        chosen = Masker(lens, masking)(text)
         ids = [token.id for token in lens.tokens(text)]
-        for place, id in chosen.instead.items():
+        for place, id in chosen.replacements.items():
             ids[place] = id
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids])).logits[0, chosen.positions]
         expected += logits.argmax(-1).tolist()
-    found = Extract(masking, ("default",), ("all",)).measure(lens, MANY[:8])
+    found = TargetTerms(masking, ("default",), ("all",)).measure(lens, MANY[:8])
     assert found["default"][:, 0].tolist() == expected
     assert len(set(expected)) > 1
     assert "terms" not in found
@@ -110,7 +110,7 @@ def test_accuracy_is_the_share_of_targets_that_are_predicted() -> None:
     lens, masking = fitted(), Masking(share=0.4, masked=0.0)
     found = mlm(lens, MANY, heads=["default"], masking=masking, batch=7)
     labels = tuple(only(found.subsets))
-    arrays = Extract(masking, ("default",), labels).measure(lens, MANY)
+    arrays = TargetTerms(masking, ("default",), labels).measure(lens, MANY)
     right = arrays["default"] == arrays["ids"][:, None]
     assert 0 < right.mean() < 1
     np.testing.assert_allclose(only(found.default), right.mean(0), rtol=1e-12)
@@ -179,16 +179,16 @@ def test_one_setting_of_the_training_leaves_the_others_alone() -> None:
 # --- learned heads ------------------------------------------------------------------------------
 
 
-def test_texts_are_parted_by_content() -> None:
-    texts = np.array([content(text) for text in MANY for _ in range(3)], np.uint64)
-    parts = parted(texts, 0)
+def test_texts_are_parted_by_content_hash() -> None:
+    texts = np.array([content_hash(text) for text in MANY for _ in range(3)], np.uint64)
+    parts = split_texts(texts, 0)
     assert [len(part) for part in parts] == [48, 6, 6]
     assert set(np.concatenate(parts).tolist()) == set(texts.tolist())
     shuffled = np.random.default_rng(0).permutation(texts)
-    for part, same in zip(parts, parted(shuffled, 0), strict=True):
+    for part, same in zip(parts, split_texts(shuffled, 0), strict=True):
         np.testing.assert_array_equal(part, same)
-    assert content(f" {MANY[0].replace(' ', '  ')} ") == content(MANY[0])  # copies all the same
-    assert set(parted(texts, 1)[2].tolist()) != set(parts[2].tolist())
+    assert content_hash(f" {MANY[0].replace(' ', '  ')} ") == content_hash(MANY[0])  # a copy
+    assert set(split_texts(texts, 1)[2].tolist()) != set(parts[2].tolist())
 
 
 def test_a_learned_head_finds_what_its_terms_say_and_no_more(
@@ -199,17 +199,17 @@ def test_a_learned_head_finds_what_its_terms_say_and_no_more(
     directions = 3 * random.normal(size=(7, 16))
 
     def told(self: Any, lens: Any, items: Any) -> dict[str, np.ndarray]:
-        ids = np.array([content(text) % 7 + 100 for text in items], np.int64)
+        ids = np.array([content_hash(text) % 7 + 100 for text in items], np.int64)
         terms = random.normal(size=(len(items), 4, 16))
         terms[:, 1] = directions[ids - 100]
         return {
             "ids": ids,
-            "texts": np.array([content(text) for text in items], np.uint64),
+            "texts": np.array([content_hash(text) for text in items], np.uint64),
             "terms": terms.astype(np.float32),
             "causal": np.bool_(False),
         }
 
-    monkeypatch.setattr(Extract, "measure", told)
+    monkeypatch.setattr(TargetTerms, "measure", told)
     texts = [f"the river {number}" for number in range(600)]
     training = Training(shape="linear", epochs=20, batch=32, rate=0.01)
     found = mlm(random_lens("bert"), texts, heads=["learned"], training=training)
@@ -256,7 +256,7 @@ def test_a_model_without_a_head_learns_one_and_is_refused_its_own() -> None:
     lens = prosect.Lens(random_model("bert").base_model, random_lens("bert").tokenizer)
     with pytest.raises(
         prosect.UnsupportedModelError,
-        match=r"^BertModel has no head .*, or learn heads alone, with heads=\['learned'\]\.$",
+        match=r"^BertModel has no head .*, or use heads=\['learned'\]\.$",
     ):
         mlm(lens)
     found = mlm(lens, heads=["learned"])
@@ -267,7 +267,7 @@ def test_a_model_without_a_head_learns_one_and_is_refused_its_own() -> None:
 
 def test_the_head_of_a_pair_is_refused_and_one_on_its_encoder_is_learned() -> None:
     lens = random_lens("bart")
-    with pytest.raises(prosect.UnsupportedModelError, match="head of bart sits on its decoder"):
+    with pytest.raises(prosect.UnsupportedModelError, match="head of bart reads the states"):
         mlm(lens)
     assert only(mlm(lens, heads=["learned"]).learned).shape == (2, 15)
 
@@ -279,7 +279,7 @@ def test_scores_are_those_of_a_plain_count() -> None:
     ids, texts = np.array([5, 5, 6, 7, 5]), np.array([1, 1, 2, 2, 3], np.uint64)
     targets = Targets(ids, texts, None, None, causal=False)
     predicted = np.array([[[5, 5, 6, 5, 5], [5, 6, 6, 5, 6]], [[5, 6, 6, 5, 5], [5, 6, 5, 5, 5]]])
-    found = targets.scores(predicted)
+    found = targets.evaluate(predicted)
     np.testing.assert_allclose(found.accuracy, [[0.8, 0.4], [0.6, 0.4]])
     sums = np.array([[1.5, 1.0], [1.0, 0.5], [1.0, 0.5]])  # by text, the mean of the runs
     counts = np.array([2, 2, 1])
@@ -289,17 +289,19 @@ def test_scores_are_those_of_a_plain_count() -> None:
     # between the runs: first with first 4 of 5, second with second 3; first with second 4 and 3
     np.testing.assert_allclose(found.agreement, [[0.8, 0.7], [0.7, 0.6]])
     known = Targets(np.array([7, 7, 5]), texts[:3], None, None, causal=False)
-    assert targets.share_of(known) == 0.2  # of 7, the most frequent of those known
+    assert targets.share_of_most_frequent(known) == 0.2  # of 7, the most frequent of those known
 
 
 def test_the_default_head_is_judged_on_the_learned_heads_targets_too() -> None:
     lens, masking = fitted(), Masking(share=1.0, masked=0.0)
     found = mlm(lens, MANY, masking=masking)
     right: list[bool] = []
-    held = set(parted(np.array([content(text) for text in MANY], np.uint64), 0)[2].tolist())
-    for text in (text for text in MANY if content(text) in held):
-        chosen = Chooser(lens, masking)(text)
-        trace = lens.trace(text, instead=chosen.instead)
+    held = set(
+        split_texts(np.array([content_hash(text) for text in MANY], np.uint64), 0)[2].tolist()
+    )
+    for text in (text for text in MANY if content_hash(text) in held):
+        chosen = Masker(lens, masking)(text)
+        trace = lens.trace(text, instead=chosen.replacements)
         for place, target in zip(chosen.positions, chosen.targets, strict=True):
             right.append(trace.predict(position=place, k=1)[0].id == target)
     assert len(right) == found.about.tokens["test targets"]
@@ -350,7 +352,7 @@ def test_accuracies_stand_beside_the_papers() -> None:
     assert table.loc["f", (learned, "mean")] == pytest.approx(0.5377)
     assert list(table.index) == ["f"]  # the paper has no others
     assert list(table[[own, learned]].columns) == [(own, "mean"), (learned, "mean")]
-    with pytest.raises(prosect.ProsectError, match="none of these subsets here, only f"):
+    with pytest.raises(prosect.ProsectError, match="scores of the subsets f only"):
         mlm(fitted(), MANY[:20], heads=["default"], subsets=["h", "all"]).compare()
     np.testing.assert_allclose(table["bert, default head", "mean"], only(found.default_test)[2])
     np.testing.assert_allclose(table["bert, learned head", "mean"], only(found.learned).mean(0)[2])
@@ -389,15 +391,15 @@ def test_several_models_are_judged_on_the_same_targets() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": ["own"]}, "no head 'own': choose from default, learned"),
-        ({"heads": []}, "no head to predict with"),
-        ({"seeds": ()}, "at least one, not"),
-        ({"split": "abc"}, "A split is a whole number, not 'abc'"),
-        ({"masking": {"share": 0.2}}, "masking is a prosect.corpus.Masking.* not dict"),
-        ({"training": {"epochs": 3}}, "training is a prosect.corpus.Training.* not dict"),
-        ({"subsets": ["i+x"]}, "no subset 'i\\+x'"),
-        ({"texts": MANY[:2]}, "0 training, . validation and . test targets"),
-        ({"texts": MANY[:1] * 9}, "0 training, 0 validation and"),
+        ({"heads": ["own"]}, "one or both of default, learned, got \\['own'\\]"),
+        ({"heads": []}, "one or both of default, learned, got"),
+        ({"seeds": ()}, "at least 1 or a list"),
+        ({"split": "abc"}, "split must be an integer, got 'abc'"),
+        ({"masking": {"share": 0.2}}, "masking must be a prosect.corpus.Masking.* got dict"),
+        ({"training": {"epochs": 3}}, "training must be a prosect.corpus.Training.* got dict"),
+        ({"subsets": ["i+x"]}, "joined by \\+, got 'i\\+x'"),
+        ({"texts": MANY[:2]}, "got 0, . and ."),
+        ({"texts": MANY[:1] * 9}, "got 0, 0 and"),
         ({"texts": ["日", "本"]}, "No text has a token to predict"),
     ],
 )
@@ -422,7 +424,7 @@ def test_the_model_is_left_as_it_was_found(family: str) -> None:
 
 
 def test_a_large_vocabulary_is_predicted_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Extract(Masking(), ("default",), ("i", "f+c", "all"))
+    task = TargetTerms(Masking(), ("default",), ("i", "f+c", "all"))
     whole = task.measure(random_lens("gpt2"), MANY[:8])["default"]
     monkeypatch.setattr(predictions, "BLOCK", 7 * 400)
     np.testing.assert_array_equal(task.measure(random_lens("gpt2"), MANY[:8])["default"], whole)

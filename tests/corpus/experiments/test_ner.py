@@ -17,8 +17,8 @@ from corpus.annotated import names
 from families import random_lens
 from prosect import corpus
 from prosect.corpus.data.readers import TaggedSentence
-from prosect.corpus.experiments.ner import Tagged, _split
-from prosect.corpus.experiments.word_terms import words_of
+from prosect.corpus.experiments.ner import TaggedWords, split_sentences
+from prosect.corpus.experiments.word_terms import word_vectors
 from prosect.corpus.statistics.classifier import Training, predictions
 from prosect.corpus.statistics.scores import agreement, macro_f1
 
@@ -41,11 +41,11 @@ def everything(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return kept["said"]
 
     def watched_words(*given: Any, **options: Any) -> Any:
-        kept["words"] = words_of(*given, **options)
+        kept["words"] = word_vectors(*given, **options)
         return kept["words"]
 
     monkeypatch.setattr(module, "predictions", watched_predictions)
-    monkeypatch.setattr(module, "words_of", watched_words)
+    monkeypatch.setattr(module, "word_vectors", watched_words)
     return kept
 
 
@@ -54,11 +54,11 @@ def everything(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.mark.parametrize("given", [10, 36, 105])
 def test_sentences_are_split_eighty_ten_ten(given: int) -> None:
-    train, valid, test = _split(np.arange(given), 0, 4)
+    train, valid, test = split_sentences(np.arange(given), 0, 4)
     assert sorted([*train, *valid, *test]) == list(range(given))
     assert len(valid) == len(test) == max(1, round(given / 10))
-    assert _split(np.arange(given), 0, 4) == (train, valid, test)
-    assert _split(np.arange(given), 0, 5) != (train, valid, test)
+    assert split_sentences(np.arange(given), 0, 4) == (train, valid, test)
+    assert split_sentences(np.arange(given), 0, 5) != (train, valid, test)
 
 
 def test_copies_of_a_sentence_are_on_one_side(
@@ -68,8 +68,8 @@ def test_copies_of_a_sentence_are_on_one_side(
     given, kept = [*SENTENCES, *spaced, *SENTENCES], everything(monkeypatch)
     found = corpus.ner(lens, given, **{**QUICK, "seeds": 1, "subsets": ["h"]})
     sizes = [len(part) for part in kept["examples"]]
-    assert sum(sizes) == len(kept["words"].places)
-    parts = _split(np.tile(np.arange(36), 3), 0, 0)
+    assert sum(sizes) == len(kept["words"].positions)
+    parts = split_sentences(np.tile(np.arange(36), 3), 0, 0)
     assert [len(part) for part in parts] == [3 * 28, 3 * 4, 3 * 4]
     for part, size in zip(parts, sizes, strict=True):
         assert size == sum(len(given[i].words) for i in part)
@@ -85,7 +85,7 @@ def test_test_sentences_that_are_in_training_too_are_counted(lens: prosect.Lens)
 
 
 def test_given_test_sentences_are_the_test() -> None:
-    train, valid, test = _split(np.arange(40), 7, 0)
+    train, valid, test = split_sentences(np.arange(40), 7, 0)
     assert test == set(range(40, 47))
     assert sorted([*train, *valid]) == list(range(40))
     assert len(valid) == 4
@@ -98,10 +98,10 @@ def test_no_word_of_a_sentence_is_on_two_sides(
     corpus.ner(lens, SENTENCES, split=6, **QUICK)
     words = kept["words"]
     sides = []
-    for part, numbers in zip(kept["examples"], _split(np.arange(36), 0, 6), strict=True):
-        own = [i for i, (s, _) in enumerate(words.places) if s in numbers]
+    for part, numbers in zip(kept["examples"], split_sentences(np.arange(36), 0, 6), strict=True):
+        own = [i for i, (s, _) in enumerate(words.positions) if s in numbers]
         assert torch.equal(part.terms, words.terms["bert"][:, own])
-        sides.append({words.places[i][0] for i in own})
+        sides.append({words.positions[i][0] for i in own})
     assert not sides[0] & sides[1] | sides[0] & sides[2] | sides[1] & sides[2]
 
 
@@ -115,7 +115,7 @@ def test_scores_are_those_of_scikit_learn_and_seqeval(
     given, test = (SENTENCES[::2], SENTENCES[1::2]) if apart else (SENTENCES, None)
     kept = everything(monkeypatch)
     found = corpus.ner(lens, given, test=test, split=1, **QUICK)
-    tested = test or [given[i] for i in sorted(_split(np.arange(36), 0, 1)[2])]
+    tested = test or [given[i] for i in sorted(split_sentences(np.arange(36), 0, 1)[2])]
     gold = [list(sentence.tags) for sentence in tested]
     flat = [tag for row in gold for tag in row]
     assert found.about.tokens["test words"] == len(flat)
@@ -138,7 +138,7 @@ def test_scores_are_those_of_scikit_learn_and_seqeval(
 
 
 def test_whole_names_count_by_type_beginning_and_end() -> None:
-    tagged = Tagged(
+    tagged = TaggedWords(
         ["O", "B-a", "I-a", "B-b", "I-b"],
         np.zeros(0, int),
         (np.zeros(0, int),) * 3,
@@ -158,7 +158,7 @@ def test_whole_names_count_by_type_beginning_and_end() -> None:
 def test_baselines_are_o_and_the_usual_tag_of_each_word(lens: prosect.Lens) -> None:
     given, test = SENTENCES[::2], SENTENCES[1::2]
     found = corpus.ner(lens, given, test=test, **QUICK)
-    train = _split(np.arange(len(given)), len(test), 0)[0]
+    train = split_sentences(np.arange(len(given)), len(test), 0)[0]
     seen: dict[str, Counter[str]] = {}
     for i in train:
         for word, tag in zip(given[i].words, given[i].tags, strict=True):
@@ -227,14 +227,16 @@ def test_what_the_feed_forward_alone_tells_is_told_by_the_subsets_that_have_it(
     tags = sorted({tag for sentence in SENTENCES for tag in sentence.tags})
 
     def told(models: Any, items: Any, state: int, **options: Any) -> Any:
-        words = words_of(models, items, state, **options)
-        labels = torch.tensor([tags.index(everything_[s].tags[w]) for s, w in words.places])
+        words = word_vectors(models, items, state, **options)
+        labels = torch.tensor([tags.index(everything_[s].tags[w]) for s, w in words.positions])
         generator = torch.Generator().manual_seed(0)
         terms = 0.5 * torch.randn(4, len(labels), 24, generator=generator)
         terms[2] += 6 * torch.eye(24)[labels]
         return replace(words, terms={"bert": terms})
 
-    monkeypatch.setattr(importlib.import_module("prosect.corpus.experiments.ner"), "words_of", told)
+    monkeypatch.setattr(
+        importlib.import_module("prosect.corpus.experiments.ner"), "word_vectors", told
+    )
     how = Training(epochs=10, batch=32, best="macro_f1", rate=0.005)
     found = corpus.ner(lens, everything_, **{**QUICK, "training": how})
     table = found.to_frame()[:-2]  # without the baselines
@@ -287,7 +289,7 @@ def test_pretrained_and_tuned_stand_side_by_side(tmp_path: Path) -> None:
     assert beside.loc["h", ("bert-base-uncased (paper)", "mean")] == pytest.approx(0.329)
     assert beside.loc["all", ("bert-base-uncased, tuned (paper)", "mean")] == pytest.approx(0.385)
     assert beside.loc["all", ("tuned", "mean")] == found.macro["tuned"].mean(0)[-1]
-    with pytest.raises(prosect.ProsectError, match="no model 'third'"):
+    with pytest.raises(prosect.ProsectError, match=r"model must be one of .* got 'third'"):
         found.agreement("pretrained", "third")
 
 
@@ -317,13 +319,13 @@ def test_figures_show_every_subset_and_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"seeds": 0}, "seeds are how many"),
-        ({"subsets": ["x"]}, "no subset 'x'"),
-        ({"state": 9}, "no hidden state 9"),
-        ({"state": "last"}, "A state is a whole number, not 'last'"),
-        ({"split": 0.5}, "A split is a whole number, not 0.5"),
-        ({"training": 3}, "training is a prosect.corpus.Training.* not int"),
-        ({"test": []}, "There are no sentences"),
+        ({"seeds": 0}, "seeds must be a count"),
+        ({"subsets": ["x"]}, "got 'x'"),
+        ({"state": 9}, "state must be between -4 and 3"),
+        ({"state": "last"}, "state must be an integer, got 'last'"),
+        ({"split": 0.5}, "split must be an integer, got 0.5"),
+        ({"training": 3}, "training must be a prosect.corpus.Training.* got int"),
+        ({"test": []}, "at least one sentence"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -334,12 +336,12 @@ def test_wrong_arguments_are_refused(
 
 
 def test_too_little_to_learn_from_or_to_test_is_refused(lens: prosect.Lens) -> None:
-    with pytest.raises(prosect.ProsectError, match="at least 10 different sentences, not 9"):
+    with pytest.raises(prosect.ProsectError, match="at least 10 distinct sentences, got 9"):
         corpus.ner(lens, SENTENCES[:9] * 2, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a TaggedSentence"):
         corpus.ner(lens, ["a text"], **QUICK)  # type: ignore[list-item]
     long = TaggedSentence(("so",) * 80, ("O",) * 80)
-    with pytest.raises(prosect.ProsectError, match=r"no test examples: .* too long"):
+    with pytest.raises(prosect.ProsectError, match=r"no test examples.* too long"):
         corpus.ner(lens, SENTENCES, test=[long], **QUICK)
 
 

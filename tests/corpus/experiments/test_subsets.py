@@ -33,11 +33,11 @@ def test_labels_choose_subsets_whatever_the_order_of_letters() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("h", r"subsets is a list of labels, such as \['h'\]"),
-        (["i+x"], r"no subset 'i\+x': join some of i, h, f, c by \+"),
-        (["s"], "no subset 's'"),
-        (["i+"], r"no subset 'i\+'"),
-        ([], "There are no subsets"),
+        ("h", r"subsets must be a list of labels, such as \['h'\]"),
+        (["i+x"], r"some of i, h, f, c joined by \+, got 'i\+x'"),
+        (["s"], "got 's'"),
+        (["i+"], r"got 'i\+'"),
+        ([], "at least one label"),
     ],
 )
 def test_labels_of_no_subset_are_refused(wanted: list[str], message: str) -> None:

@@ -16,8 +16,8 @@ from families import random_lens
 from prosect import corpus
 from prosect.corpus.data.readers import SenseSentence
 from prosect.corpus.experiments.subsets import indicator, subsets_of
-from prosect.corpus.experiments.word_terms import words_of
-from prosect.corpus.experiments.wsd import Instances, _wanted, senses_of
+from prosect.corpus.experiments.word_terms import word_vectors
+from prosect.corpus.experiments.wsd import Instances, _requests, senses_of
 from prosect.corpus.statistics.classifier import Training, predictions
 from prosect.corpus.statistics.scores import agreement, micro_f1
 
@@ -54,7 +54,7 @@ def test_lemmas_of_one_sense_are_dropped() -> None:
         "bank": [("bank", "money"), ("bank", "river")],
         "right": [("right", "due"), ("right", "now")],
     }
-    items = _wanted(SENTENCES, own)
+    items = _requests(SENTENCES, own)
     assert [item.number for item in items] == list(range(48))
     for item in items:
         lemmas = [SENTENCES[item.number].lemmas[w] for w in item.words]
@@ -107,7 +107,7 @@ def test_copies_of_an_instance_are_in_one_part(copies: int) -> None:
     ]
     given = [*SENTENCES, *apart * (copies - 1)]
     own = senses_of(given)
-    places = [(item.number, word) for item in _wanted(given, own) for word in item.words]
+    places = [(item.number, word) for item in _requests(given, own) for word in item.words]
     folds = Instances.of(given, places, own).folds(0, 10)
     assert sorted(i for *_, test in folds for i in test) == list(range(72 * copies))
     for fold in folds:
@@ -176,14 +176,14 @@ def test_classifiers_and_agreement_are_those_of_the_predictions() -> None:
     lens, how = random_lens("bert"), Training(epochs=3)
     found = corpus.wsd(lens, SENTENCES, split=2, folds=2, **QUICK)
     own = senses_of(SENTENCES)
-    words = words_of(lens, _wanted(SENTENCES, own), -1, progress=False)
-    made = Instances.of(SENTENCES, words.places, own)
+    words = word_vectors(lens, _requests(SENTENCES, own), -1, progress=False)
+    made = Instances.of(SENTENCES, words.positions, own)
     examples = made.examples(words.terms["bert"], "cpu")
     mix = indicator(subsets_of(words.names["bert"]), words.names["bert"])
     said, gold = [], []
     for fold in made.folds(2, 2):
         train, valid, test = (examples[part] for part in fold)
-        said.append(predictions(train, valid, test, mix, 4, seeds=[0, 1], how=how))
+        said.append(predictions(train, valid, test, mix, 4, seeds=[0, 1], training=how))
         gold.append(made.labels[fold[2]])
     right = np.concatenate(said, -1) == np.concatenate(gold)
     np.testing.assert_allclose(found.classifier["bert"], right.mean(-1))
@@ -197,14 +197,14 @@ def test_classifiers_and_agreement_are_those_of_the_predictions() -> None:
 
 def test_what_attention_alone_tells_is_told_by_the_subsets_that_have_it(monkeypatch: Any) -> None:
     own = senses_of(SENTENCES)
-    words = words_of(random_lens("bert"), _wanted(SENTENCES, own), -1, progress=False)
+    words = word_vectors(random_lens("bert"), _requests(SENTENCES, own), -1, progress=False)
     generator = torch.Generator().manual_seed(0)
-    terms = 0.5 * torch.randn(4, len(words.places), 24, generator=generator)
-    labels = Instances.of(SENTENCES, words.places, own).labels
+    terms = 0.5 * torch.randn(4, len(words.positions), 24, generator=generator)
+    labels = Instances.of(SENTENCES, words.positions, own).labels
     terms[1] += 9 * torch.eye(24)[labels]
     told = replace(words, terms={"bert": terms})
     module = importlib.import_module("prosect.corpus.experiments.wsd")
-    monkeypatch.setattr(module, "words_of", lambda *_, **__: told)
+    monkeypatch.setattr(module, "word_vectors", lambda *_, **__: told)
     how = Training(epochs=20, batch=16, best="loss")
     found = corpus.wsd(random_lens("bert"), SENTENCES, folds=10, **{**QUICK, "training": how})
     for subset, *scores in found.to_frame()[["subset", "knn", "classifier"]].itertuples(
@@ -256,7 +256,7 @@ def test_models_stand_side_by_side_and_results_come_back_from_their_file(tmp_pat
     assert beside.loc["h", ("bert-base-uncased (paper)", "mean")] == 0.667
     assert beside.loc["all", ("bert-base-uncased (paper)", "mean")] == 0.66
     assert beside.loc["all", ("other", "mean")] == found.classifier["other"].mean(0)[-1]
-    with pytest.raises(prosect.ProsectError, match="no model 'third': choose one of one, other"):
+    with pytest.raises(prosect.ProsectError, match="model must be one of one, other, got 'third'"):
         found.agreement("third")
 
 
@@ -304,19 +304,19 @@ def test_one_seed_has_no_spread_and_is_drawn_without_bars() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"metric": "l1"}, "no metric 'l1'"),
-        ({"k": 0}, "k counts neighbours"),
-        ({"folds": 0}, "folds are from 1 to 10"),
-        ({"folds": 11}, "folds are from 1 to 10"),
-        ({"seeds": 0}, "seeds are how many"),
-        ({"subsets": ["x"]}, "no subset 'x'"),
-        ({"subsets": ["s"]}, "no subset 's'"),
-        ({"state": 9}, "no hidden state 9"),
-        ({"state": None}, "A state is a whole number, not None"),
-        ({"k": 2.5}, "A number of neighbours is a whole number, not 2.5"),
-        ({"folds": 1.5}, "A number of folds is a whole number, not 1.5"),
-        ({"split": "a"}, "A split is a whole number, not 'a'"),
-        ({"training": {"epochs": 3}}, "training is a prosect.corpus.Training.* not dict"),
+        ({"metric": "l1"}, "metric must be one of cosine, l2, got 'l1'"),
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"folds": 0}, "folds must be between 1 and 10"),
+        ({"folds": 11}, "folds must be between 1 and 10"),
+        ({"seeds": 0}, "seeds must be a count"),
+        ({"subsets": ["x"]}, "got 'x'"),
+        ({"subsets": ["s"]}, "got 's'"),
+        ({"state": 9}, "state must be between -4 and 3"),
+        ({"state": None}, "state must be an integer, got None"),
+        ({"k": 2.5}, "k must be an integer, got 2.5"),
+        ({"folds": 1.5}, "folds must be an integer, got 1.5"),
+        ({"split": "a"}, "split must be an integer, got 'a'"),
+        ({"training": {"epochs": 3}}, "training must be a prosect.corpus.Training.* got dict"),
     ],
 )
 def test_wrong_arguments_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -325,7 +325,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any], message: str) -> Non
 
 
 def test_too_few_instances_are_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="6 different instances of lemmas"):
+    with pytest.raises(prosect.ProsectError, match=r"10 distinct instances .* got 6"):
         corpus.wsd(random_lens("bert"), SENTENCES[:6] * 3, **QUICK)
     with pytest.raises(TypeError, match="Sentence 0 must be a SenseSentence"):
         corpus.wsd(random_lens("bert"), ["a text"], **QUICK)  # type: ignore[list-item]

@@ -23,7 +23,7 @@ import prosect
 from corpus.sentences import sentences
 from families import random_lens
 from prosect import corpus
-from prosect.corpus.experiments.importance import Shares
+from prosect.corpus.experiments.importance import TermShares
 from prosect.corpus.running import runner
 from prosect.corpus.statistics.moments import Arrays
 
@@ -45,7 +45,7 @@ def measured(
     model: prosect.Lens | str, task: Any = None, texts: Sequence[str] = TEXTS, **options: Any
 ) -> runner.Outcome:
     given = {"batch": BATCH, "shard": BATCH, "progress": False, **options}
-    return runner.run(task or Shares(special=True), model, texts, **given)
+    return runner.run(task or TermShares(special=True), model, texts, **given)
 
 
 def assert_same(found: Arrays, expected: Arrays) -> None:
@@ -62,8 +62,8 @@ def shards(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in sorted(folder.rglob("*.npz"))}
 
 
-class Counting(Shares):
-    """Counts the batches it measures; its results are those of Shares."""
+class Counting(TermShares):
+    """Counts the batches it measures; its results are those of TermShares."""
 
     batches = 0
 
@@ -72,7 +72,7 @@ class Counting(Shares):
         return super().measure(lens, items)
 
 
-class Interrupted(Shares):
+class Interrupted(TermShares):
     """Stopped by the user in the fifth batch."""
 
     left = 4
@@ -163,7 +163,7 @@ def test_a_dead_worker_of_a_pool_is_one_sentence_and_work_is_kept(
         killer = Thread(target=kill_when_shards, args=(pid, tmp_path, 2))
         killer.start()
         with pytest.raises(
-            prosect.ProsectError, match="worker of the executor died; finished work"
+            prosect.ProsectError, match="worker of the executor died; the checkpoint holds"
         ):
             measured(lens, executor=executor, checkpoint=tmp_path)
         killer.join()
@@ -205,12 +205,12 @@ def test_each_process_opens_the_model_once(lens: prosect.Lens, monkeypatch: Any)
     from prosect.corpus.running import workers
 
     mark = workers.fingerprint(lens)
-    opener = workers.Opener.of(lens, mark, None, None)
-    monkeypatch.setattr(opening, "_here", {})  # as in another process
-    monkeypatch.setattr(opening, "_opened", {})
-    first = opener.open()
+    reference = workers.ModelReference.of(lens, mark, None, None)
+    monkeypatch.setattr(workers, "_local", {})  # as in another process
+    monkeypatch.setattr(workers, "_loaded", {})
+    first = reference.lens()
     assert first is not lens
-    assert first is opener.open()
+    assert first is reference.lens()
     assert workers.fingerprint(first) == mark
 
 
@@ -222,14 +222,14 @@ def test_a_worker_with_another_model_is_refused(
     folder = tmp_path / "model"
     lens.model.save_pretrained(folder)
     lens.tokenizer.save_pretrained(folder)
-    opener = workers.Opener("another", str(folder), None)
+    reference = workers.ModelReference("another", str(folder), None)
     with pytest.raises(
-        prosect.ProsectError, match=r"finds another model under .*: give all of them"
+        prosect.ProsectError, match=r"loaded a different model from .*: give all workers"
     ):
-        opener.open()
-    gone = workers.Opener("another", None, str(tmp_path / "gone.pt"))
+        reference.lens()
+    gone = workers.ModelReference("another", None, str(tmp_path / "gone.pt"))
     with pytest.raises(prosect.ProsectError, match=r"cannot read .*: give a checkpoint folder"):
-        gone.open()
+        gone.lens()
 
 
 def test_the_fingerprint_changes_with_weights_and_tokenizer_and_with_nothing_else() -> None:
@@ -271,7 +271,7 @@ def test_a_model_with_hooks_is_refused_where_its_results_would_be_kept(tmp_path:
     assert measured(lens).items == len(TEXTS)
     with ThreadPoolExecutor(1) as executor:
         for kept in ({"checkpoint": tmp_path}, {"executor": executor}):
-            with pytest.raises(prosect.ProsectError, match="has a hook or a forward of its own"):
+            with pytest.raises(prosect.ProsectError, match="has a hook or a replaced forward"):
                 measured(lens, **kept)
     handle.remove()
     measured(lens, checkpoint=tmp_path)
@@ -281,11 +281,11 @@ def test_a_forked_process_does_not_take_the_model_as_it_was(monkeypatch: Any) ->
     from prosect.corpus.running import workers
 
     lens = random_lens("bert")
-    opener = workers.Opener.of(lens, workers.fingerprint(lens), None, None)
-    assert opener.open() is lens
+    reference = workers.ModelReference.of(lens, workers.fingerprint(lens), None, None)
+    assert reference.lens() is lens
     monkeypatch.setattr(workers.os, "getpid", lambda: -1)  # as in a process that was forked
-    monkeypatch.setattr(opening, "_opened", {})
-    assert opener.open() is not lens
+    monkeypatch.setattr(workers, "_loaded", {})
+    assert reference.lens() is not lens
 
 
 def test_a_lens_that_cannot_be_passed_on_is_one_sentence(tmp_path: Path) -> None:
@@ -297,16 +297,16 @@ def test_a_lens_that_cannot_be_passed_on_is_one_sentence(tmp_path: Path) -> None
     assert not list(tmp_path.glob("*.part"))
     damaged = tmp_path / "lens.pt"
     damaged.write_bytes(b"not a lens")
-    from prosect.corpus.running.workers import Opener
+    from prosect.corpus.running.workers import ModelReference
 
     with pytest.raises(prosect.ProsectError, match="is damaged: delete it"):
-        Opener("another", None, str(damaged)).open()
+        ModelReference("another", None, str(damaged)).lens()
 
 
 def test_an_executor_that_was_shut_down_is_one_sentence(lens: prosect.Lens) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
-    with pytest.raises(prosect.ProsectError, match="executor takes no work"):
+    with pytest.raises(prosect.ProsectError, match="executor accepts no work"):
         measured(lens, executor=executor)
 
 
@@ -317,7 +317,7 @@ def test_a_run_that_was_interrupted_goes_on(
     lens: prosect.Lens, expected: Arrays, tmp_path: Path
 ) -> None:
     Interrupted.left = 4
-    Interrupted.__qualname__ = Interrupted.__name__ = "Shares"
+    Interrupted.__qualname__ = Interrupted.__name__ = "TermShares"
     with pytest.raises(KeyboardInterrupt):
         measured(lens, Interrupted(True), checkpoint=tmp_path)
     kept = shards(tmp_path)
@@ -341,7 +341,7 @@ measured(random_lens("bert"), checkpoint=sys.argv[1])
 def test_a_run_that_was_killed_goes_on(
     lens: prosect.Lens, expected: Arrays, tmp_path: Path
 ) -> None:
-    tests = Path(__file__).parents[1]
+    tests = Path(__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), str(tests)])
     kill_when_shards(process.pid, tmp_path, 3)
     assert process.wait() == -signal.SIGKILL
@@ -395,7 +395,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(
     for file in shards(tmp_path):
         file.unlink()
         file.mkdir()
-    with pytest.raises(prosect.ProsectError, match="Cannot keep finished shards"):
+    with pytest.raises(prosect.ProsectError, match="Cannot write finished shards"):
         measured(lens, checkpoint=tmp_path)
     for checkpoint in (3, True, ""):
         with pytest.raises(TypeError, match="must be the path of a folder"):
@@ -412,26 +412,26 @@ def test_nothing_but_whole_shards_is_left_behind(lens: prosect.Lens, tmp_path: P
 
 
 def test_what_cannot_be_is_refused(lens: prosect.Lens, tmp_path: Path) -> None:
-    with pytest.raises(prosect.ProsectError, match="batch counts texts and must be at least 1"):
+    with pytest.raises(prosect.ProsectError, match="batch must be at least 1, got 0"):
         corpus.importance(lens, TEXTS, batch=0)
-    with pytest.raises(prosect.ProsectError, match=r"whole number, not 2\.5"):
+    with pytest.raises(prosect.ProsectError, match=r"shard must be an integer, got 2\.5"):
         corpus.importance(lens, TEXTS, shard=2.5)  # type: ignore[arg-type]
     measured(lens, batch=np.int64(7))
-    with pytest.raises(TypeError, match=r"Lens or a name .*, not NoneType"):
+    with pytest.raises(TypeError, match=r"Lens or a name .*, got NoneType"):
         corpus.importance(None, TEXTS)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="named by a string, not by 1"):
+    with pytest.raises(TypeError, match="must be a string, got 1"):
         corpus.importance({1: lens}, TEXTS)  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=r"client\.get_executor\(\)\), not str"):
+    with pytest.raises(TypeError, match=r"client\.get_executor\(\)\), got str"):
         corpus.importance(lens, TEXTS, executor="processes")  # type: ignore[arg-type]
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(prosect.ProsectError, match="Cannot keep finished shards in"):
+    with pytest.raises(prosect.ProsectError, match="Cannot write finished shards in"):
         corpus.importance(lens, TEXTS, checkpoint=file, progress=False)
-    with pytest.raises(TypeError, match=r"must be a Lens or a name for .*, not int"):
+    with pytest.raises(TypeError, match=r"must be a Lens or a name for .*, got int"):
         corpus.importance({"one": 1}, TEXTS)  # type: ignore[dict-item]
-    with pytest.raises(prosect.ProsectError, match="Two of the models are named 'bert'"):
+    with pytest.raises(prosect.ProsectError, match="Two models have the name 'bert'"):
         corpus.importance([lens, random_lens("bert")], TEXTS)
-    with pytest.raises(prosect.ProsectError, match="There is no model"):
+    with pytest.raises(prosect.ProsectError, match="must be at least one model"):
         corpus.importance({}, TEXTS)
 
 

@@ -16,7 +16,7 @@ from prosect.corpus.statistics import classifier
 from prosect.corpus.statistics.classifier import (
     Examples,
     Heads,
-    Settled,
+    ResolvedTraining,
     Training,
     predictions,
     train,
@@ -75,10 +75,10 @@ def module(start: list[torch.Tensor], shape: str, dropout: float = 0.0) -> nn.Mo
 def test_training_is_that_of_torchs_own_layers(shape: Any, choices: bool) -> None:
     how = Training(shape=shape, epochs=4, dropout=0.0, batch=16, rate=0.01, best="loss")
     learned, valid = examples(50, choices=choices), examples(20, 1, choices=choices)
-    heads = train(learned, valid, MIX, CLASSES, seed=3, how=how)
+    heads = train(learned, valid, MIX, CLASSES, seed=3, training=how)
     for subset in (0, 6, 14):
         generator = torch.Generator().manual_seed(3)
-        g = module(classifier._initial(SIZE, CLASSES, shape, generator), shape)
+        g = module(classifier._initial_weights(SIZE, CLASSES, shape, generator), shape)
         optimizer = torch.optim.AdamW(g.parameters(), lr=0.01, weight_decay=0.01)
 
         def lost(g: nn.Module, of: Examples, subset: int = subset) -> torch.Tensor:
@@ -116,10 +116,10 @@ def test_a_head_trained_alone_is_the_same_as_with_others(
 ) -> None:
     how = Training(shape=shape, epochs=12, patience=2, batch=8, rate=0.02, standardise=standardise)
     learned, valid = examples(40, choices=choices), examples(20, 1, choices=choices)
-    together = train(learned, valid, MIX, CLASSES, seed=5, how=how)
+    together = train(learned, valid, MIX, CLASSES, seed=5, training=how)
     assert len(together.epochs.unique()) > 1  # they stop at different times
     for subset in range(len(MIX)):
-        alone = train(learned, valid, MIX[subset : subset + 1], CLASSES, seed=5, how=how)
+        alone = train(learned, valid, MIX[subset : subset + 1], CLASSES, seed=5, training=how)
         assert alone.epochs[0] == together.epochs[subset]
         for ours, theirs in zip(of_model(alone, 0), of_model(together, subset), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
@@ -127,10 +127,10 @@ def test_a_head_trained_alone_is_the_same_as_with_others(
 
 def test_heads_that_do_not_fit_in_memory_train_in_turn(monkeypatch: Any) -> None:
     learned, valid, how = examples(40), examples(20, 1), Training(epochs=3, standardise=True)
-    together = train(learned, valid, MIX, CLASSES, how=how)
-    monkeypatch.setattr(classifier, "MEMORY", 1)
-    monkeypatch.setattr(classifier, "BLOCK", 1)
-    in_turn = train(learned, valid, MIX, CLASSES, how=how)
+    together = train(learned, valid, MIX, CLASSES, training=how)
+    monkeypatch.setattr(classifier, "MAX_TRAINING_BYTES", 1)
+    monkeypatch.setattr(classifier, "MAX_BLOCK_BYTES", 1)
+    in_turn = train(learned, valid, MIX, CLASSES, training=how)
     for ours, theirs in zip(in_turn.weights, together.weights, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
     assert in_turn.epochs.equal(together.epochs)
@@ -148,7 +148,7 @@ def test_the_weights_of_the_best_epoch_are_kept(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(Heads, "quality", watched)
     how = Training(epochs=30, patience=30, rate=0.02, batch=8)
-    kept = train(examples(40), examples(30, 1), MIX[-1:], CLASSES, how=how)
+    kept = train(examples(40), examples(30, 1), MIX[-1:], CLASSES, training=how)
     assert len(epochs) == 30
     values = [value for value, _ in epochs]
     best = values.index(max(values))
@@ -167,7 +167,7 @@ def test_patience_counts_epochs_after_the_best(monkeypatch: Any) -> None:
         return torch.tensor([seen[-1]])
 
     monkeypatch.setattr(Heads, "quality", quality)
-    heads = train(examples(20), examples(5, 1), MIX[:1], CLASSES, how=Training(patience=3))
+    heads = train(examples(20), examples(5, 1), MIX[:1], CLASSES, training=Training(patience=3))
     assert seen == [0.3, 0.5, 0.5, 0.4, 0.45]
     assert heads.epochs.tolist() == [2]
 
@@ -176,7 +176,7 @@ def test_a_seed_gives_the_same_and_another_seed_something_else() -> None:
     learned, valid, test = examples(60), examples(20, 1), examples(200, 2)
     how = Training(epochs=3, dropout=0.5)
     first, again, other = (
-        predictions(learned, valid, test, MIX, CLASSES, seeds=seeds, how=how)
+        predictions(learned, valid, test, MIX, CLASSES, seeds=seeds, training=how)
         for seeds in ([1, 2], [2, 1], [3])
     )
     assert first.shape == (2, len(MIX), 200)
@@ -186,7 +186,7 @@ def test_a_seed_gives_the_same_and_another_seed_something_else() -> None:
 
 def test_the_state_of_torchs_random_numbers_is_left_alone() -> None:
     before = torch.get_rng_state()
-    train(examples(20), examples(5, 1), MIX[:2], CLASSES, how=Training(epochs=1))
+    train(examples(20), examples(5, 1), MIX[:2], CLASSES, training=Training(epochs=1))
     assert torch.get_rng_state().equal(before)
 
 
@@ -207,7 +207,7 @@ def test_what_one_term_alone_tells_is_learned_by_the_subsets_that_have_it(
 
     how = Training(shape=shape, epochs=30, rate=0.01, batch=32)
     test = telling(300, 2)
-    found = predictions(telling(300, 0), telling(60, 1), test, MIX, 3, seeds=[0], how=how)
+    found = predictions(telling(300, 0), telling(60, 1), test, MIX, 3, seeds=[0], training=how)
     right = (found[0] == test.labels.numpy()).mean(-1)
     for subset, share in zip(SUBSETS, right, strict=True):
         if term in subset:
@@ -221,14 +221,14 @@ def test_only_what_is_allowed_is_ever_said(shape: Any) -> None:
     learned, valid, test = (examples(n, n, choices=True) for n in (50, 20, 300))
     assert test.allowed is not None
     how = Training(shape=shape, epochs=2, rate=0.05)
-    heads = train(learned, valid, MIX, CLASSES, how=how)
-    probabilities = heads.scores(test).softmax(-1)
+    heads = train(learned, valid, MIX, CLASSES, training=how)
+    probabilities = heads.logits(test).softmax(-1)
     shut = (test.allowed < 0).expand_as(probabilities)
     assert probabilities[shut].eq(0).all()
     found = heads.predict(test)
     assert (found[..., None] == test.allowed).any(-1).all()
     # of those allowed, the one that scores most without any restriction
-    free = heads.scores(Examples(test.terms, test.labels))
+    free = heads.logits(Examples(test.terms, test.labels))
     open_ = torch.zeros(len(test), CLASSES, dtype=torch.bool)
     for row, own in zip(open_, test.allowed, strict=True):
         row[own[own >= 0]] = True
@@ -238,7 +238,9 @@ def test_only_what_is_allowed_is_ever_said(shape: Any) -> None:
 def test_standardising_gives_mean_zero_and_variance_one_to_every_sum() -> None:
     learned = examples(50)
     learned.terms[..., 2] = 7.0  # the same everywhere
-    heads = train(learned, examples(9, 1), MIX, CLASSES, how=Training(standardise=True, epochs=1))
+    heads = train(
+        learned, examples(9, 1), MIX, CLASSES, training=Training(standardise=True, epochs=1)
+    )
     inputs = heads.inputs(learned.terms)
     torch.testing.assert_close(inputs.mean(1), torch.zeros(15, SIZE).double(), atol=1e-12, rtol=0)
     spread = inputs.std(1, correction=0)
@@ -249,12 +251,14 @@ def test_standardising_gives_mean_zero_and_variance_one_to_every_sum() -> None:
 
 @pytest.mark.parametrize("by", ["accuracy", "macro_f1", "loss"])
 def test_quality_is_that_of_scikit_learn(by: Any) -> None:
-    heads = train(examples(40), examples(9, 1), MIX, CLASSES, how=Training(epochs=2, rate=0.05))
+    heads = train(
+        examples(40), examples(9, 1), MIX, CLASSES, training=Training(epochs=2, rate=0.05)
+    )
     judged = examples(30, 4)
     judged = judged[judged.labels != 3]  # a class that does not occur, but may be said
     found, gold = heads.predict(judged), judged.labels
     for subset, quality in enumerate(heads.quality(judged, by).tolist()):
-        probabilities = heads.scores(judged)[subset].detach().softmax(-1)
+        probabilities = heads.logits(judged)[subset].detach().softmax(-1)
         kept = sorted(set(gold.tolist()))
         expected = {
             "accuracy": lambda said: sklearn.metrics.accuracy_score(gold, said),
@@ -274,19 +278,19 @@ def test_quality_is_that_of_scikit_learn(by: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"shape": "deep"}, "no head 'deep'"),
-        ({"best": "f2"}, "cannot be told by 'f2'"),
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"shape": "deep"}, "shape must be one of mlp, linear, got 'deep'"),
+        ({"best": "f2"}, "best must be one of accuracy, macro_f1, loss, got 'f2'"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"batch": 0}, "batch must be at least 1"),
         ({"patience": 0}, "patience must be at least 1"),
-        ({"rate": 0.0}, "rate is a number above 0, not 0.0"),
-        ({"rate": float("nan")}, "rate is a number above 0, not nan"),
-        ({"decay": -1.0}, "decay is a number of 0 or more"),
-        ({"dropout": 1.0}, "dropout is a share from 0 to below 1"),
-        ({"epochs": "3"}, "A number of epochs is a whole number, not '3'"),
-        ({"batch": True}, "A batch size is a whole number, not True"),
-        ({"rate": "fast"}, "rate is a number above 0, not 'fast'"),
-        ({"standardise": "no"}, "standardise is True or False, not 'no'"),
+        ({"rate": 0.0}, "rate must be a number above 0, got 0.0"),
+        ({"rate": float("nan")}, "rate must be a number above 0, got nan"),
+        ({"decay": -1.0}, "decay must be a number of at least 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and less than 1"),
+        ({"epochs": "3"}, "epochs must be an integer, got '3'"),
+        ({"batch": True}, "batch must be an integer, got True"),
+        ({"rate": "fast"}, "rate must be a number above 0, got 'fast'"),
+        ({"standardise": "no"}, "standardise must be True or False, got 'no'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -294,29 +298,31 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         Training(**settings)
 
 
-def test_what_is_left_open_is_the_experiments_own() -> None:
-    own = Settled(shape="linear", epochs=20, batch=64, rate=0.1)
-    assert Settled.of(None, own) == own
-    assert Settled.of(Training(), own) == own
-    changed = Settled.of(Training(epochs=5, dropout=0.0, standardise=False), own)
-    assert changed == Settled(shape="linear", epochs=5, batch=64, rate=0.1, dropout=0.0)
-    assert Settled.of(Training(epochs=5)) == Settled(epochs=5)
-    with pytest.raises(prosect.ProsectError, match=r"training is a .*Training.* not dict"):
-        Settled.of({"epochs": 3})  # type: ignore[arg-type]
+def test_options_that_are_none_take_the_experiments_defaults() -> None:
+    own = ResolvedTraining(shape="linear", epochs=20, batch=64, rate=0.1)
+    assert ResolvedTraining.of(None, own) == own
+    assert ResolvedTraining.of(Training(), own) == own
+    changed = ResolvedTraining.of(Training(epochs=5, dropout=0.0, standardise=False), own)
+    assert changed == ResolvedTraining(shape="linear", epochs=5, batch=64, rate=0.1, dropout=0.0)
+    assert ResolvedTraining.of(Training(epochs=5)) == ResolvedTraining(epochs=5)
+    with pytest.raises(prosect.ProsectError, match=r"training must be a .*Training.* got dict"):
+        ResolvedTraining.of({"epochs": 3})  # type: ignore[arg-type]
 
 
 def test_examples_that_cannot_be_learned_from_are_refused() -> None:
     some, none = examples(9), examples(9)[:0]
     for learned, valid, test in ((none, some, some), (some, none, some), (some, some, none)):
         with pytest.raises(prosect.ProsectError, match="at least one"):
-            predictions(learned, valid, test, MIX, CLASSES, how=Training(epochs=1))
+            predictions(learned, valid, test, MIX, CLASSES, training=Training(epochs=1))
     shut = Examples(some.terms, some.labels, (some.labels[:, None] + 1) % CLASSES)
-    with pytest.raises(prosect.ProsectError, match="not among those allowed"):
+    with pytest.raises(prosect.ProsectError, match="not among its allowed classes"):
         train(shut, some, MIX, CLASSES)
 
 
-def test_a_loss_beyond_all_numbers_is_one_sentence() -> None:
+def test_a_loss_that_is_not_finite_is_refused() -> None:
     wild = examples(40)
     wild.terms[0, 0] = torch.nan
-    with pytest.raises(prosect.ProsectError, match="beyond all numbers in epoch 1: lower the rate"):
+    with pytest.raises(
+        prosect.ProsectError, match="Loss is not finite in epoch 1: use a rate below"
+    ):
         train(wild, examples(9, 1), MIX, CLASSES)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prosect.corpus.statistics.moments import Clustered, Cross, Moments, largest, once
+from prosect.corpus.statistics.moments import ClusteredMean, CrossProducts, Moments
 
 VALUES = np.random.default_rng(0).normal(3.0, 2.0, (41, 2, 3))
 
@@ -32,7 +32,7 @@ def test_the_error_of_a_ratio_is_that_of_the_formula(cuts: list[int]) -> None:
     counts = generator.integers(1, 30, 12)
     totals = generator.normal(0.4, 0.1, (12, 3)) * counts[:, None]
     parts = zip(np.split(totals, cuts), np.split(counts, cuts), strict=True)
-    first, *others = (Clustered.of(*part) for part in parts)
+    first, *others = (ClusteredMean.of(*part) for part in parts)
     for other in others:
         first = first.merge(other)
     ratio = totals.sum(0) / counts.sum()
@@ -48,16 +48,16 @@ def test_the_error_covers_the_mean_about_as_often_as_it_says() -> None:
         counts = generator.integers(1, 20, 60)
         # the tokens of a text share what their text adds
         totals = counts * (1.0 + generator.normal(0, 1, 60)) + generator.normal(0, counts**0.5)
-        found = Clustered.of(totals, counts)
+        found = ClusteredMean.of(totals, counts)
         covered.append(abs(found.mean - 1.0) < 1.96 * found.error)
     assert 0.90 < np.mean(covered) < 0.98
 
 
 def test_one_text_has_no_standard_error() -> None:
-    assert np.isnan(Clustered.of(np.array([[3.0]]), np.array([4])).error).all()
+    assert np.isnan(ClusteredMean.of(np.array([[3.0]]), np.array([4])).error).all()
 
 
-# --- cross-products and the largest values ---
+# --- cross-products ------------------------------------------------------------------------------
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(3.0, 2.0, (2, 41, 5))
@@ -67,7 +67,7 @@ Y = X @ GENERATOR.normal(size=(5, 3)) + GENERATOR.normal(100.0, 1.0, (2, 41, 3))
 @pytest.mark.parametrize("cuts", [[], [1], [20], [5, 6, 40], [0, 20, 20]])
 def test_cross_products_are_those_of_all_pairs_however_they_are_cut(cuts: list[int]) -> None:
     parts = zip(np.split(X, cuts, 1), np.split(Y, cuts, 1), strict=True)
-    first, *others = (Cross.of(x, y) for x, y in parts)
+    first, *others = (CrossProducts.of(x, y) for x, y in parts)
     for other in others:
         first = first.merge(other)
     dx, dy = X - X.mean(1, keepdims=True), Y - Y.mean(1, keepdims=True)
@@ -80,7 +80,7 @@ def test_cross_products_are_those_of_all_pairs_however_they_are_cut(cuts: list[i
 
 
 def test_no_pairs_change_nothing() -> None:
-    some, none = Cross.of(X, Y), Cross.of(X[:, :0], Y[:, :0])
+    some, none = CrossProducts.of(X, Y), CrossProducts.of(X[:, :0], Y[:, :0])
     for both in (some.merge(none), none.merge(some)):
         for name in ("mean_x", "mean_y", "xx", "xy", "yy"):
             np.testing.assert_array_equal(getattr(both, name), getattr(some, name))
@@ -88,8 +88,8 @@ def test_no_pairs_change_nothing() -> None:
 
 
 def test_cross_products_come_back_from_arrays() -> None:
-    some = Cross.of(X, Y)
-    again = Cross.unpacked(some.packed("all"), "all")
+    some = CrossProducts.of(X, Y)
+    again = CrossProducts.unpack(some.pack("all"), "all")
     assert again.count == some.count
     np.testing.assert_array_equal(again.xy, some.xy)
 
@@ -97,29 +97,3 @@ def test_cross_products_come_back_from_arrays() -> None:
 def test_fewer_than_two_vectors_have_no_spread() -> None:
     for count in (0, 1):
         assert np.isnan(Moments.of(X[0, :count]).spread).all()
-
-
-@pytest.mark.parametrize("cuts", [[], [3], [10, 20, 21]])
-def test_the_largest_of_parts_are_the_largest_of_all(cuts: list[int]) -> None:
-    values = GENERATOR.integers(0, 12, (4, 30)).astype(float)  # many are equal
-    expected = np.argsort(-values, 1, kind="stable")[:, :6]
-    np.testing.assert_array_equal(largest(values, 6), expected)
-    places = np.tile(np.arange(30), (4, 1))
-    left = []
-    for part, place in zip(np.split(values, cuts, 1), np.split(places, cuts, 1), strict=True):
-        best = largest(part, 6)
-        left.append([np.take_along_axis(x, best, 1) for x in (part, place)])
-    sizes, found = (np.concatenate(side, 1) for side in zip(*left, strict=True))
-    best = np.take_along_axis(found, largest(sizes, 6), 1)
-    np.testing.assert_array_equal(best, expected)
-
-
-def test_there_may_be_fewer_than_k() -> None:
-    np.testing.assert_array_equal(largest(np.array([[1.0, 3.0]]), 5), [[1, 0]])
-    assert largest(np.zeros((2, 0)), 5).shape == (2, 0)
-
-
-def test_each_key_is_left_once_where_it_is_largest() -> None:
-    sizes = np.array([[5.0, 7.0, 7.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
-    keys = np.array([[1, 1, 1, 2], [3, 4, 3, 4]])
-    np.testing.assert_array_equal(once(sizes, keys), [[-1, 7, -1, 2], [-1, -1, 3, 4]])

@@ -10,7 +10,7 @@ import torch
 from prosect.anatomy.vocabulary import TERMS
 from prosect.corpus.experiments.subsets import indicator, subsets_of
 from prosect.corpus.statistics.classifier import Examples
-from prosect.corpus.statistics.neighbours import NONE, nearest
+from prosect.corpus.statistics.neighbours import NO_CLASS, knn_classes
 
 SUBSETS = subsets_of(TERMS)
 MIX = indicator(SUBSETS, TERMS)
@@ -20,7 +20,7 @@ def plainly(
     train: Examples, groups: list[str], test: Examples, asked: list[str], k: int, metric: str
 ) -> np.ndarray:
     """One vector, one subset and one neighbour at a time."""
-    found = np.full((len(SUBSETS), len(test)), NONE)
+    found = np.full((len(SUBSETS), len(test)), NO_CLASS)
     for row, subset in zip(found, SUBSETS, strict=True):
         chosen = [TERMS.index(term) for term in subset]
         for i, group in enumerate(asked):
@@ -49,11 +49,11 @@ def test_neighbours_are_those_of_a_plain_search(metric: Any, k: int) -> None:
     asked = [f"lemma {i % 8}" for i in range(30)]  # one of them is new
     everything = Examples(terms, labels)
     train, test = everything[:100], everything[100:]
-    found = nearest(train, groups, test, asked, MIX, k=k, metric=metric)
+    found = knn_classes(train, groups, test, asked, MIX, k=k, metric=metric)
     np.testing.assert_array_equal(found, plainly(train, groups, test, asked, k, metric))
     new = np.array([group == "lemma 7" for group in asked])
-    assert (found[:, new] == NONE).all()
-    assert (found[:, ~new] != NONE).all()
+    assert (found[:, new] == NO_CLASS).all()
+    assert (found[:, ~new] != NO_CLASS).all()
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
@@ -68,20 +68,21 @@ def test_of_equals_the_first_wins(metric: Any) -> None:
     test = Examples(at(0.0), torch.tensor([0]))
     i = MIX[:1]
     votes = {
-        k: nearest(train, "aaaaa", test, "a", i, k=k, metric=metric).item() for k in range(1, 6)
+        k: knn_classes(train, "aaaaa", test, "a", i, k=k, metric=metric).item() for k in range(1, 6)
     }
     # 4; 4 and 2: the nearer; 2 twice; two each: the nearest; the same
     assert votes == {1: 4, 2: 4, 3: 2, 4: 4, 5: 4}
     # equally near (all of a term that is zero): the order of the training examples
-    assert nearest(train, "aaaaa", test, "a", MIX[1:2], k=1, metric=metric).item() == 4
+    assert knn_classes(train, "aaaaa", test, "a", MIX[1:2], k=1, metric=metric).item() == 4
     turned = train[torch.tensor([1, 0, 2, 3, 4])]
-    assert nearest(turned, "aaaaa", test, "a", MIX[1:2], k=1, metric=metric).item() == 2
+    assert knn_classes(turned, "aaaaa", test, "a", MIX[1:2], k=1, metric=metric).item() == 2
 
 
 def test_length_matters_to_distance_and_not_to_cosine() -> None:
     train = Examples(torch.tensor([[[10.0, 1.0], [0.5, 0.5]]] * 4), torch.tensor([0, 1]))
     test = Examples(torch.tensor([[[1.0, 0.0]]] * 4), torch.tensor([0]))
     said = {
-        m: nearest(train, "aa", test, "a", MIX[:1], k=1, metric=m).item() for m in ("cosine", "l2")
+        m: knn_classes(train, "aa", test, "a", MIX[:1], k=1, metric=m).item()
+        for m in ("cosine", "l2")
     }
     assert said == {"cosine": 0, "l2": 1}

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
-from prosect.corpus.statistics.moments import Cross
+from prosect.corpus.statistics.moments import CrossProducts
 from prosect.corpus.statistics.regression import LinearMap
 
 GENERATOR = np.random.default_rng(0)
@@ -14,7 +14,7 @@ Y = np.tanh(X @ GENERATOR.normal(size=(6, 4))) + GENERATOR.normal(size=(200, 4))
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> LinearMap:
-    return LinearMap.fit(Cross.of(x[None], y[None]))
+    return LinearMap.fit(CrossProducts.of(x[None], y[None]))
 
 
 def test_the_map_is_that_of_scikit_learn_on_any_pairs() -> None:
@@ -22,7 +22,7 @@ def test_the_map_is_that_of_scikit_learn_on_any_pairs() -> None:
     np.testing.assert_allclose(found(X[None])[0], model.predict(X), atol=1e-11)
     for part in (slice(150), slice(150, None)):
         expected = r2_score(Y[part], model.predict(X[part]), multioutput="raw_values")
-        scored = found.explained(Cross.of(X[None, part], Y[None, part]))
+        scored = found.r_squared(CrossProducts.of(X[None, part], Y[None, part]))
         np.testing.assert_allclose(scored[0], expected, atol=1e-11)
     assert found.rank.tolist() == [6]
 
@@ -44,11 +44,11 @@ def test_dependent_inputs_predict_as_well_as_the_independent_ones(case: str) -> 
 
 
 def test_scales_and_large_means_do_not_matter() -> None:
-    cross = Cross.of(X[None], Y[None])
-    expected = LinearMap.fit(cross).explained(cross)
+    cross = CrossProducts.of(X[None], Y[None])
+    expected = LinearMap.fit(cross).r_squared(cross)
     scale, shift = 10.0 ** np.arange(-3, 3), 10.0 ** np.arange(0, 6)
-    other = Cross.of((X * scale + shift * scale)[None], (1e2 + 1e-3 * Y)[None])
-    np.testing.assert_allclose(LinearMap.fit(other).explained(other), expected, atol=1e-6)
+    other = CrossProducts.of((X * scale + shift * scale)[None], (1e2 + 1e-3 * Y)[None])
+    np.testing.assert_allclose(LinearMap.fit(other).r_squared(other), expected, atol=1e-6)
 
 
 def test_float32_rounding_is_no_direction() -> None:
@@ -62,14 +62,14 @@ def test_float32_rounding_is_no_direction() -> None:
 
 def test_outputs_that_do_not_vary_have_no_figure() -> None:
     y = np.column_stack([Y, np.full(len(Y), 0.3), np.zeros(len(Y)), 1e-9 * Y[:, 0]])
-    cross = Cross.of(X[None], y[None])
-    found = LinearMap.fit(cross).explained(cross)[0]
+    cross = CrossProducts.of(X[None], y[None])
+    found = LinearMap.fit(cross).r_squared(cross)[0]
     assert np.flatnonzero(np.isnan(found)).tolist() == [4, 5]
     assert found[6] == pytest.approx(found[0])
 
 
 def test_nothing_comes_of_nothing() -> None:
-    none, some = Cross.of(X[None, :0], Y[None, :0]), Cross.of(X[None], Y[None])
+    none, some = CrossProducts.of(X[None, :0], Y[None, :0]), CrossProducts.of(X[None], Y[None])
     assert LinearMap.fit(none).rank.tolist() == [0]
-    assert np.isnan(LinearMap.fit(none).explained(some)).all()
-    assert np.isnan(LinearMap.fit(some).explained(none)).all()
+    assert np.isnan(LinearMap.fit(none).r_squared(some)).all()
+    assert np.isnan(LinearMap.fit(some).r_squared(none)).all()

@@ -5,7 +5,13 @@ import pytest
 import sklearn.metrics
 
 import prosect
-from prosect.corpus.statistics.scores import agreement, macro_f1, micro_f1, numbered, standard_error
+from prosect.corpus.statistics.scores import (
+    agreement,
+    macro_f1,
+    micro_f1,
+    seed_numbers,
+    standard_error,
+)
 
 FOUND = np.random.default_rng(0).integers(0, 4, (3, 5, 60))
 FOUND[:, 1] = FOUND[:, 0]
@@ -50,19 +56,21 @@ def test_the_error_knows_that_examples_of_a_text_go_together() -> None:
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
-    assert numbered(3) == (0, 1, 2)
-    assert numbered([7, 5]) == (7, 5)
-    assert numbered(np.int64(2)) == numbered(np.arange(2)) == (0, 1)  # type: ignore[arg-type]
-    assert all(type(seed) is int for seed in numbered(np.arange(2)))  # type: ignore[arg-type]
+    assert seed_numbers(3) == (0, 1, 2)
+    assert seed_numbers([7, 5]) == (7, 5)
+    assert seed_numbers(np.int64(2)) == seed_numbers(np.arange(2)) == (0, 1)  # type: ignore[arg-type]
+    assert all(type(seed) is int for seed in seed_numbers(np.arange(2)))  # type: ignore[arg-type]
     for wrong, message in (
-        (2.5, "A number of seeds is a whole number, not 2.5"),
-        (True, "A number of seeds is a whole number, not True"),
-        (None, "A number of seeds is a whole number, not None"),
-        ("12", "seeds are given as a list, not as '12'"),
-        ([0.2, 1.7], "A seed is a whole number, not 0.2"),
+        (2.5, "seeds must be an integer, got 2.5"),
+        (True, "seeds must be an integer, got True"),
+        (None, "seeds must be an integer, got None"),
+        ("12", "seeds must be a list of integers, got '12'"),
+        ([0.2, 1.7], "Every element of seeds must be an integer, got 0.2"),
     ):
         with pytest.raises(prosect.ProsectError, match=message):
-            numbered(wrong)  # type: ignore[arg-type]
+            seed_numbers(wrong)  # type: ignore[arg-type]
     for wrong in (0, -1, [], [1, 1]):
-        with pytest.raises(prosect.ProsectError, match="seeds are how many, or different numbers"):
-            numbered(wrong)
+        with pytest.raises(
+            prosect.ProsectError, match="a count of at least 1 or a list of distinct integers"
+        ):
+            seed_numbers(wrong)

@@ -1,4 +1,4 @@
-"""Which tokens of a text are predicted, from where, and what the model reads in their place."""
+"""Choose the tokens of a text to predict, the states that predict them, and the masked input."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from prosect.validation import whole_number
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are chosen and hidden, as in BERT's training (Devlin et al. 2019).
+    """How target tokens are chosen and masked, as in the training of BERT (Devlin et al. 2019).
 
-    Special tokens and tokens that are unknown to the tokenizer are neither predicted nor drawn.
+    Special and unknown tokens are neither predicted nor drawn as replacements.
 
     Attributes
     ----------
     share
-        Of a text's tokens that are predicted; at least one.
+        The share of a text's tokens that are predicted; at least one token is.
     masked, random
-        Of those: how many are hidden by the mask token, and how many by a token drawn from the
-        vocabulary; the others stay. Not for causal models, from which nothing has to be hidden.
+        The shares of the target tokens that are replaced by the mask token, and by a random token
+        of the vocabulary; the others are left as they are. Causal models read the text unchanged.
     seed
-        Of the choice. It also depends on the text, and on nothing else: not on its place.
+        The seed of the choice, which depends on it and on the text, not on the text's place.
 
     Raises
     ------
@@ -47,96 +47,99 @@ class Masking:
         for name in ("share", "masked", "random"):
             value = getattr(self, name)
             if not isinstance(value, Real) or isinstance(value, bool):
-                raise ProsectError(f"{name} must be a number, not {value!r}.")
+                raise ProsectError(f"{name} must be a number, got {value!r}.")
         whole_number(self.seed, "seed")
         if not 0 < self.share <= 1:
-            raise ProsectError(f"share must be above 0 and at most 1, not {self.share}.")
+            raise ProsectError(f"share must be above 0 and at most 1, got {self.share}.")
         if not (self.masked >= 0 and self.random >= 0 and self.masked + self.random <= 1 + 1e-9):
             raise ProsectError(
-                "masked and random are shares of the chosen tokens, of 0 or more and at most 1 "
-                f"together, not {self.masked} and {self.random}."
+                "masked and random must be at least 0 and their sum at most 1, "
+                f"got {self.masked} and {self.random}."
             )
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What is predicted in a text.
+class MaskedText:
+    """The prediction targets of a text and the replacements in the model's input.
 
     Attributes
     ----------
     positions
-        Of the states that predict, in order.
+        The positions of the states that predict, in order.
     targets
-        The index in the vocabulary that each should predict.
-    instead
-        What the model reads in the place of some tokens (:meth:`prosect.Lens.trace`).
+        The vocabulary id that each of them should predict.
+    replacements
+        The id that the model reads at some positions (:meth:`prosect.Lens.trace`).
     """
 
     positions: list[int]
     targets: list[int]
-    instead: dict[int, int]
+    replacements: dict[int, int]
 
 
-class Chooser:
-    """Chooses and hides tokens of the texts that one model reads.
+class Masker:
+    """Chooses and masks the target tokens of the texts that one model reads.
 
     Raises
     ------
     UnsupportedModelError
-        If tokens have to be masked and the tokenizer has no mask.
+        If tokens have to be masked and the tokenizer has no mask token.
     """
 
     def __init__(self, lens: Lens, masking: Masking) -> None:
         tokenizer: Any = lens.tokenizer
         self._lens, self._masking = lens, masking
         self._causal = lens.anatomy.causal
-        self._unknown = tokenizer.unk_token_id
-        self._mask = tokenizer.mask_token_id
-        self._ordinary = np.array(ordinary_ids(tokenizer))
-        if not self._causal and masking.masked and self._mask is None:
+        self._unknown_id = tokenizer.unk_token_id
+        self._mask_id = tokenizer.mask_token_id
+        self._ordinary_ids = np.array(ordinary_ids(tokenizer))
+        if not self._causal and masking.masked and self._mask_id is None:
             raise UnsupportedModelError(
-                f"The tokenizer of {lens.name} has no mask token, so no token can be hidden: "
+                f"The tokenizer of {lens.name} has no mask token: "
                 "use a masked or a causal model, or masked=0."
             )
 
-    def __call__(self, text: str) -> Chosen:
-        """Choose and hide tokens of a text.
+    def __call__(self, text: str) -> MaskedText:
+        """Choose and mask target tokens of a text.
 
-        In a masked model each chosen token is predicted from its own state, in a causal model from
-        the state before it; there, a token that is read first is not predicted.
+        A masked model predicts each target from its own state, a causal model from the state before
+        it; there the first token is never a target.
         """
         tokens = self._lens.tokens(text)
-        places = self._predictable(tokens)
-        random = np.random.default_rng(content(f"{self._masking.seed} {text}"))
-        if not places:
-            return Chosen([], [], {})
-        count = max(1, int(self._masking.share * len(places) + 0.5))
-        chosen = sorted(random.choice(places, count, replace=False).tolist())
-        targets = [tokens[place].id for place in chosen]
+        candidates = self._candidates(tokens)
+        generator = np.random.default_rng(content_hash(f"{self._masking.seed} {text}"))
+        if not candidates:
+            return MaskedText([], [], {})
+        count = max(1, int(self._masking.share * len(candidates) + 0.5))
+        chosen = sorted(generator.choice(candidates, count, replace=False).tolist())
+        targets = [tokens[position].id for position in chosen]
         if self._causal:
-            return Chosen([place - 1 for place in chosen], targets, {})
-        return Chosen(chosen, targets, self._hidden(chosen, random))
+            return MaskedText([position - 1 for position in chosen], targets, {})
+        return MaskedText(chosen, targets, self._replacements(chosen, generator))
 
-    def _predictable(self, tokens: Sequence[Token]) -> list[int]:
+    def _candidates(self, tokens: Sequence[Token]) -> list[int]:
         return [
-            place
-            for place, token in enumerate(tokens)
-            if not token.special and token.id != self._unknown and (place or not self._causal)
+            position
+            for position, token in enumerate(tokens)
+            if not token.special and token.id != self._unknown_id and (position or not self._causal)
         ]
 
-    def _hidden(self, chosen: Sequence[int], random: np.random.Generator) -> dict[int, int]:
-        instead = {}
+    def _replacements(
+        self, positions: Sequence[int], generator: np.random.Generator
+    ) -> dict[int, int]:
+        replacements = {}
         masked = self._masking.masked
-        for place, lot in zip(chosen, random.random(len(chosen)).tolist(), strict=True):
-            if lot < masked:
-                instead[place] = self._mask
-            elif lot < masked + self._masking.random:
-                instead[place] = int(random.choice(self._ordinary))
-        return instead
+        draws = generator.random(len(positions)).tolist()
+        for position, draw in zip(positions, draws, strict=True):
+            if draw < masked:
+                replacements[position] = self._mask_id
+            elif draw < masked + self._masking.random:
+                replacements[position] = int(generator.choice(self._ordinary_ids))
+        return replacements
 
 
-def content(text: str) -> int:
-    """A number of 64 bits for a text, whatever its white space: the same in every process."""
+def content_hash(text: str) -> int:
+    """A 64-bit hash of a text that ignores differences in white space, equal in every process."""
     words = " ".join(text.split())
     digest = hashlib.blake2b(words.encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -1,4 +1,4 @@
-"""Texts from wherever they are: a list, a generator, a file, a column of a dataset."""
+"""Read texts from a list, a generator, a file or a column of a dataset."""
 
 from __future__ import annotations
 
@@ -13,53 +13,50 @@ from prosect.errors import ProsectError
 from prosect.tokens import Token
 
 Texts = Iterable[str] | os.PathLike[str]
-"""Many texts: any iterable, the path of a file with a text a line, or a dataset (see ``read``)."""
+"""Many texts: an iterable, the path of a file with one text per line, or a dataset (see ``read``)."""
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A text that says which one it is, from 0."""
+class NumberedText:
+    """A text with its index in the list of texts, from 0."""
 
     number: int
     text: str
 
 
-def numbered(texts: list[str]) -> list[Numbered]:
-    """Number the texts in their order."""
-    return [Numbered(number, text) for number, text in enumerate(texts)]
+def number_texts(texts: list[str]) -> list[NumberedText]:
+    """Number the texts in order."""
+    return [NumberedText(number, text) for number, text in enumerate(texts)]
 
 
-def text_of(item: Numbered) -> str:
+def text_of(item: NumberedText) -> str:
     """The text without its number."""
     return item.text
 
 
-def lot(text: str, seed: int) -> float:
-    """A number in [0, 1) that the text draws: the same wherever it stands, and for its copies.
-
-    Copies may differ in white space.
-    """
-    drawn = blake2b(
+def hash_fraction(text: str, seed: int) -> float:
+    """A deterministic value in [0, 1), equal for texts that differ only in white space."""
+    digest = blake2b(
         f"{seed} {' '.join(text.split())}".encode("utf-8", "surrogatepass"), digest_size=8
     ).digest()
-    return (int.from_bytes(drawn, "big") >> 11) / 2**53
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def counted(tokens: Sequence[Token], special: bool) -> list[int]:
-    """The positions of the tokens that count: all, or those that are not special."""
+def selected_positions(tokens: Sequence[Token], special: bool) -> list[int]:
+    """The positions of all tokens, or without ``special`` those of the tokens that are not special."""
     return [i for i, token in enumerate(tokens) if special or not token.special]
 
 
 def read(texts: Texts | Any, column: str = "text") -> list[str]:
-    """List the texts, without those that are empty or only white space.
+    """Return a list of the texts, without those that are empty or only white space.
 
     Parameters
     ----------
     texts
-        An iterable of strings; the path of a UTF-8 file with a text a line; or a dataset of the
-        ``datasets`` library, whose column of texts is read.
+        An iterable of strings; the path of a UTF-8 file with one text per line; or a dataset of the
+        ``datasets`` library.
     column
-        The name of that column.
+        The name of the dataset's column of texts.
 
     Raises
     ------
@@ -70,31 +67,34 @@ def read(texts: Texts | Any, column: str = "text") -> list[str]:
     """
     if isinstance(texts, str):
         raise TypeError(
-            "An experiment takes many texts: give a list of them, "
-            "or a file with a text a line as pathlib.Path(...)."
+            "texts must be a list of strings or a file with one text per line, as "
+            "pathlib.Path(...), got one string."
         )
     if isinstance(texts, os.PathLike):
-        listed = _lines(Path(texts))
+        strings = _read_lines(Path(texts))
     elif hasattr(texts, "column_names"):
-        listed = _column(texts, column)
+        strings = _read_column(texts, column)
     elif hasattr(texts, "columns") or isinstance(texts, Mapping):
         raise TypeError(
-            f"A {type(texts).__name__} has columns: give the one with the texts, as in table['text']."
+            f"texts must be one column of the {type(texts).__name__}, such as table['text'], "
+            "got all of it."
         )
     elif isinstance(texts, Iterable):
-        listed = list(texts)
+        strings = list(texts)
     else:
-        raise TypeError(f"Texts are strings, a file or a dataset, not {type(texts).__name__}.")
-    for number, text in enumerate(listed):
+        raise TypeError(
+            f"texts must be a list of strings, a file or a dataset, got {type(texts).__name__}."
+        )
+    for number, text in enumerate(strings):
         if not isinstance(text, str):
-            raise TypeError(f"Text {number} must be a string, not {type(text).__name__}.")
-    kept = [text for text in listed if text.strip()]
+            raise TypeError(f"Text {number} must be a string, got {type(text).__name__}.")
+    kept = [text for text in strings if text.strip()]
     if not kept:
-        raise ProsectError("There is no text that is not empty: give at least one.")
+        raise ProsectError("texts must contain at least one text that is not empty.")
     return kept
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         lines = path.expanduser().read_text(encoding="utf-8-sig").split("\n")
         return [line.removesuffix("\r") for line in lines]
@@ -102,14 +102,15 @@ def _lines(path: Path) -> list[str]:
         raise ProsectError(f"Cannot read texts from {path}: {error}.") from error
 
 
-def _column(dataset: Any, column: str) -> list[str]:
+def _read_column(dataset: Any, column: str) -> list[str]:
     names = dataset.column_names
     if isinstance(names, dict):  # a dataset of several splits
         raise ProsectError(
-            f"The dataset has the splits {', '.join(names)}: give one, as in dataset['train']."
+            f"texts must be one split of the dataset, such as dataset['train'], "
+            f"got the splits {', '.join(names)}."
         )
     if column not in names:
         raise ProsectError(
-            f"The dataset has no column {column!r}: name one of {', '.join(names)} with column=."
+            f"column must be one of {', '.join(map(str, names))} of the dataset, got {column!r}."
         )
     return list(dataset[column])

@@ -1,4 +1,4 @@
-"""Words of annotated sentences: which are asked for, which sentences are copies."""
+"""Words of annotated sentences: requests for their vectors, and groups of copies."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from jaxtyping import Int
 from prosect.corpus.data.readers import Sentence, text_of
 from prosect.errors import ProsectError
 
-Kind = TypeVar("Kind", bound=Sentence)
-Place = tuple[int, int]
-"""The number of a sentence and of a word in it."""
+SentenceType = TypeVar("SentenceType", bound=Sentence)
+WordPosition = tuple[int, int]
+"""The index of a sentence and the index of a word in it."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A text and the words that are wanted of it.
+class WordRequest:
+    """A text and the words in it whose vectors are requested.
 
     Attributes
     ----------
     number
-        Of the sentence.
+        The index of the sentence.
     text
-        What the model reads.
+        The text that the model reads.
     words
-        The numbers of the words.
+        The indices of the words.
     spans
-        Where in the text each of them is.
+        The start and end of each word in the text.
     """
 
     number: int
@@ -39,38 +39,41 @@ class Wanted:
     spans: tuple[tuple[int, int], ...]
 
 
-def wording(sentence: Sentence) -> str:
-    """What copies of a sentence have in common: the text, whatever its white space."""
+def normalized_text(sentence: Sentence) -> str:
+    """The text of a sentence with single spaces, which is equal for its copies."""
     return " ".join(text_of(sentence).split())
 
 
-def alike(keys: Iterable[Hashable]) -> Int[np.ndarray, "key"]:
-    """The number of each among the different ones, in the order in which they first come."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
+def group_ids(keys: Iterable[Hashable]) -> Int[np.ndarray, "key"]:
+    """Number the distinct keys in order of first occurrence: equal keys share an id."""
+    ids: dict[Hashable, int] = {}
+    return np.array([ids.setdefault(key, len(ids)) for key in keys], dtype=int)
 
 
-def listed(sentences: Iterable[Kind], kind: type[Kind]) -> list[Kind]:
-    """The sentences, all of that kind.
+def checked_sentences(
+    sentences: Iterable[SentenceType], kind: type[SentenceType]
+) -> list[SentenceType]:
+    """Return a list of the sentences, all of one type.
 
     Raises
     ------
     TypeError
-        If they are of another.
+        If a sentence is of another type.
     ProsectError
-        If there is none.
+        If there is no sentence.
     """
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         raise TypeError(
-            f"Give sentences as prosect.corpus.readers reads them, not {type(sentences).__name__}."
+            f"sentences must be a list of {kind.__name__}, as prosect.corpus.readers returns, "
+            f"got {type(sentences).__name__}."
         )
-    found = list(sentences)
-    for number, sentence in enumerate(found):
+    checked = list(sentences)
+    for number, sentence in enumerate(checked):
         if not isinstance(sentence, kind):
             raise TypeError(
-                f"Sentence {number} must be a {kind.__name__}, as prosect.corpus.readers makes "
-                f"them, not {type(sentence).__name__}."
+                f"Sentence {number} must be a {kind.__name__}, as prosect.corpus.readers returns, "
+                f"got {type(sentence).__name__}."
             )
-    if not found:
-        raise ProsectError("There are no sentences: give at least ten.")
-    return found
+    if not checked:
+        raise ProsectError("sentences must contain at least one sentence, got none.")
+    return checked

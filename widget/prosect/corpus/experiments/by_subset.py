@@ -1,4 +1,4 @@
-"""What the results by subset of terms have in common: their figures and agreement matrices."""
+"""The common part of results by subset of the terms: figures and agreement matrices."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from prosect.figures.by_subset import (
     matrix_for_papers,
 )
 from prosect.optional import needs
+from prosect.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BySubset(Result):
-    """Figures by subset of the terms.
+    """Scores by subset of the terms.
 
     Attributes
     ----------
@@ -43,27 +44,27 @@ class BySubset(Result):
 
     @abstractmethod
     def agreement(self, model: str | None = None) -> pd.DataFrame:
-        """How much the predictions from each two subsets agree."""
+        """The agreement of the predictions from each pair of subsets."""
 
     def plot(self, model: str | None = None) -> BqplotFigure:
-        """The scores by subset of one model, the first by default (bqplot)."""
-        name = self._named(model)
+        """Draw the scores by subset of one model, the first by default (bqplot)."""
+        name = self._model_name(model)
         return by_subset(self._points(name), self._levels(name), self._axis, self._title(name))
 
     def figure(self) -> Figure:
-        """The scores by subset, a panel a model, with bars for their spread (matplotlib)."""
+        """Draw the scores by subset with error bars, one panel per model (matplotlib)."""
         panels = {
             self._title(model): (self._points(model), self._levels(model)) for model in self.subsets
         }
         return by_subset_for_papers(panels, self._axis)
 
     def plot_agreement(self, model: str | None = None) -> BqplotFigure:
-        """The agreement between subsets as a heat map (bqplot)."""
-        return matrix(self.agreement(model), self._sides(model))
+        """Draw the agreement of subsets as a heat map (bqplot)."""
+        return matrix(self.agreement(model), self._agreement_title(model))
 
     def figure_agreement(self, model: str | None = None) -> Figure:
-        """The agreement between subsets as a heat map (matplotlib)."""
-        return matrix_for_papers(self.agreement(model), self._sides(model))
+        """Draw the agreement of subsets as a heat map (matplotlib)."""
+        return matrix_for_papers(self.agreement(model), self._agreement_title(model))
 
     def _title(self, model: str) -> str:
         return model
@@ -75,15 +76,12 @@ class BySubset(Result):
     def _levels(self, model: str) -> list[Level]: ...
 
     @abstractmethod
-    def _sides(self, model: str | None) -> str: ...
+    def _agreement_title(self, model: str | None) -> str: ...
 
-    def _named(self, model: str | None) -> str:
-        """The model of that name, the first by default."""
+    def _model_name(self, model: str | None) -> str:
+        """Return a known model name, the first by default."""
         name = next(iter(self.subsets)) if model is None else model
-        if name not in self.subsets:
-            raise ProsectError(
-                f"There is no model {name!r}: choose one of {', '.join(self.subsets)}."
-            )
+        check_known(name, list(self.subsets), "model")
         return name
 
 
@@ -93,7 +91,7 @@ def spread(runs: np.ndarray) -> np.ndarray:
 
 
 def triangles(upper: np.ndarray, lower: np.ndarray, labels: Sequence[str]) -> pd.DataFrame:
-    """The upper triangle of one matrix over the lower of another, with the diagonal of that."""
+    """A table of the upper triangle of one matrix and the lower triangle and diagonal of another."""
     values = np.triu(upper, 1) + np.tril(lower)
     return needs("pandas").DataFrame(values, index=list(labels), columns=list(labels))
 
@@ -103,22 +101,22 @@ def beside_the_paper(
     runs: Mapping[str, np.ndarray],
     reported: Mapping[str, Mapping[str, float]],
 ) -> pd.DataFrame:
-    """Mean and spread over seeds of each model beside what the paper reports, by subset.
+    """A table of each model's mean and spread over seeds beside the paper's scores, by subset.
 
     Parameters
     ----------
     subsets
-        By model, the labels.
+        By model, the labels of the subsets.
     runs
         By model, scores [seed, subset].
     reported
-        By the name of a column, scores × 100 by the paper's names of subsets. Only subsets that the
-        paper has there are rows.
+        By column name, the paper's scores × 100 by its labels of subsets. Subsets that the paper
+        does not report are left out.
 
     Raises
     ------
     ProsectError
-        If it has none of them.
+        If the paper reports none of the subsets.
     """
     pandas = needs("pandas")
     columns = {}
@@ -129,14 +127,15 @@ def beside_the_paper(
     table = table.loc[list(dict.fromkeys(label for labels in subsets.values() for label in labels))]
     for name, scores in reported.items():
         table[name, "mean"] = [
-            scores.get(_ALL if label == "all" else label, np.nan) / 100 for label in table.index
+            scores.get(_ALL_TERMS if label == "all" else label, np.nan) / 100
+            for label in table.index
         ]
     table = table[table[list(reported)].notna().any(axis=1)]
     if table.empty:
         known = ", ".join(dict.fromkeys(label for scores in reported.values() for label in scores))
-        raise ProsectError(f"The paper reports none of these subsets here, only {known}.")
+        raise ProsectError(f"The paper reports scores of the subsets {known} only.")
     return table.dropna(axis=1, how="all")
 
 
-_ALL = "i+h+f+c"
-"""What the tables of the paper call all terms."""
+_ALL_TERMS = "i+h+f+c"
+"""The paper's label of the sum of all terms."""

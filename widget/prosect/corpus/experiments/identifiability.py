@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, get_args
+from numbers import Real
+from typing import TypedDict, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from prosect.analyses import identity as analysis
-from prosect.engines import learned, nearest
+from prosect.corpus.experiments.hidden_states import (
+    Candidates,
+    HiddenStates,
+    part_sizes,
+    split_hidden_states,
+)
+from prosect.engines import learned
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
-from prosect.tokens import Token, vocabulary_labels
+from prosect.validation import check_count, check_known
 
-SPLIT = (0.70, 0.15, 0.15)
-"""Training, validation and test texts, as in the paper."""
-TRAINING = {"epochs": 100, "patience": 5, "rate": 1e-3, "batch": 256}
-"""Of Adam, if nothing else is said."""
+MIN_TEXTS = 10
+"""The minimal number of texts."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A token of the test texts that was taken for another.
+    """A token of the test texts for which another candidate was nearer.
 
     Attributes
     ----------
     layer
-        The hidden state.
+        The hidden state, from 0 for the input embeddings.
     token, taken_for
-        The labels: those of the text's tokens, or with the vocabulary those of its words.
+        The labels of the token and of the nearest candidate: labels of the text's tokens, or of
+        vocabulary entries if the candidates are the vocabulary.
     """
 
     layer: int
@@ -46,7 +49,7 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Identifiability:
-    """How well tokens of held-out texts are recovered from their hidden vectors.
+    """The share of tokens of held-out texts that are recovered from their hidden vectors.
 
     Attributes
     ----------
@@ -54,13 +57,14 @@ class Identifiability:
         [seed, layer+1], the share of test tokens whose own input embedding is the nearest to g(e);
         one row for "ridge", which has no seed.
     unmapped
-        [layer+1], the same without any map.
+        [layer+1], the same share without a map.
     transfer
-        [layer+1, layer+1], the mean over seeds with g trained at one layer (row), used at another.
+        [layer+1, layer+1], the mean share over seeds with g trained at one layer (row) and applied
+        at another (column).
     mistakes
-        Of the last seed, with g trained where it is used: which token each lost one became.
+        The tokens that were not recovered, for the last seed, with g applied where it was trained.
     texts
-        How many texts were in training, validation and test.
+        The numbers of training, validation and test texts.
     """
 
     recovered: Float[Tensor, "seed layer+1"]
@@ -69,7 +73,7 @@ class Identifiability:
     mistakes: list[Mistake]
     shape: Shape
     loss: Loss
-    candidates: str
+    candidates: Candidates
     texts: tuple[int, int, int]
 
     def __repr__(self) -> str:
@@ -77,14 +81,14 @@ class Identifiability:
         return f"Identifiability({self.shape}, {self.loss}: recovered by layer {shares})"
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The hidden states of some texts side by side, and where each token's candidates are."""
+class _AdamOptions(TypedDict):
+    epochs: int
+    patience: int
+    rate: float
+    batch: int
 
-    hidden: Float[Tensor, "layer+1 token d"]
-    starts: Tensor
-    ids: Tensor
-    labels: list[str]
+
+_ADAM_DEFAULTS: _AdamOptions = {"epochs": 100, "patience": 5, "rate": 1e-3, "batch": 256}
 
 
 def learn_identity(
@@ -93,7 +97,7 @@ def learn_identity(
     shape: Shape = "linear",
     *,
     loss: Loss = "cosine",
-    candidates: str = "sentence",
+    candidates: Candidates = "sentence",
     seeds: int = 3,
     epochs: int = 100,
     patience: int = 5,
@@ -101,72 +105,58 @@ def learn_identity(
     batch: int = 256,
     progress: bool = False,
 ) -> Identifiability:
-    """Fit a map g from each layer's hidden vectors to the input embeddings, and see what it recovers.
+    """Fit a map g from each layer's hidden vectors to the input embeddings, and test its recovery.
 
-    Texts are split 70/15/15 into training, validation and test by the first seed; the map of the
-    epoch that does best on the validation texts is judged on the test texts.
+    Texts are split 70/15/15 into training, validation and test with a fixed seed. The map of the
+    epoch with the lowest validation loss is evaluated on the test texts.
 
     Parameters
     ----------
     lens
         The model.
     texts
-        At least ten; a few hundred sentences for a stable figure.
+        At least ten texts; a few hundred sentences give stable results.
     shape
-        "ridge": linear, closed form. "linear": linear, by Adam. "mlp": one hidden layer, by Adam.
+        "ridge": linear, in closed form. "linear": linear, by Adam. "mlp": one hidden layer, by Adam.
     loss
-        "cosine" or "l2"; candidates are compared the same way.
+        "cosine" or "l2", which also compares candidates.
     candidates
         "sentence": the input embeddings of the token's own text. "vocabulary": all word embeddings.
     seeds
-        How many times to train, with other initial weights and order; "ridge" is fitted once.
+        The number of trainings with different initial weights and order; "ridge" is fitted once.
     epochs, patience, rate, batch
-        Of the training by Adam; it stops after ``patience`` epochs that together bring the loss on
-        the validation texts down by less than a hundredth.
+        The options of the training by Adam. It stops after ``patience`` epochs that together reduce
+        the validation loss by less than one hundredth.
     progress
-        Show a bar over texts, and one over layers and seeds.
+        Whether to show progress bars over texts, and over layers and seeds.
 
     Raises
     ------
     ProsectError
-        If an argument is not one of these, or there are fewer than ten texts.
+        If an argument is out of range, or there are fewer than ten texts.
     """
-    for value, known, what in (
-        (shape, get_args(Shape), "shape"),
-        (loss, get_args(Loss), "loss"),
-        (candidates, ("sentence", "vocabulary"), "candidates"),
-    ):
-        if value not in known:
-            raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
+    check_known(shape, get_args(Shape), "shape")
+    check_known(loss, get_args(Loss), "loss")
+    check_known(candidates, get_args(Candidates), "candidates")
     if not isinstance(lens, Lens):
-        raise ProsectError(f"learn_identity takes a Lens, not {type(lens).__name__}.")
-    options: dict[str, Any] = {"epochs": epochs, "patience": patience, "rate": rate, "batch": batch}
-    for name, value in {"seeds": seeds, **options}.items():
-        known = numbers.Real if name == "rate" else numbers.Integral
-        fits = isinstance(value, known) and not isinstance(value, bool)
-        if not fits or not 0 < float(value) < math.inf:
-            kind = "a number" if name == "rate" else "a whole number"
-            raise ProsectError(f"{name} is {kind} above 0, not {value!r}.")
-    if shape == "ridge":
-        chosen = [name for name, value in options.items() if value != TRAINING[name]]
-        if chosen:
-            raise ProsectError(f"{chosen[0]} is of the training by Adam: ridge has a closed form.")
-        seeds = 1
-    if isinstance(texts, str):
-        raise ProsectError("texts is a list of texts, not one text.")
-    listed = list(texts)
-    if len(listed) < 10:
-        raise ProsectError(f"Learning takes at least 10 texts, not {len(listed)}.")
-    parts = _split(lens, listed, progress)
-    train, valid, test = parts
-    states = len(train.hidden)
-    metric: nearest.Metric = loss
-    recovered = torch.zeros(seeds, states)
-    transfer = torch.zeros(seeds, states, states)
+        raise ProsectError(f"lens must be a Lens, got {type(lens).__name__}.")
+    options: _AdamOptions = {
+        "epochs": epochs,
+        "patience": patience,
+        "rate": rate,
+        "batch": batch,
+    }
+    _check_training(seeds, shape, options)
+    strings = _checked_texts(texts)
+    train, valid, test = split_hidden_states(lens, strings, progress)
+    seeds = 1 if shape == "ridge" else seeds
+    layers = len(train.hidden)
+    truth = test.true_candidates(candidates)
+    transfer = torch.zeros(seeds, layers, layers)
     mistakes: list[Mistake] = []
-    with tqdm(total=seeds * states, unit="map", disable=not progress) as bar:
+    with tqdm(total=seeds * layers, unit="map", disable=not progress) as bar:
         for seed in range(seeds):
-            for layer in range(states):
+            for layer in range(layers):
                 g = learned.trained(
                     shape,
                     train.hidden[layer],
@@ -177,77 +167,63 @@ def learn_identity(
                     seed=seed,
                     **options,
                 )
-                found = _nearest(lens, g, test, metric, candidates)
-                right = found == _right(test, candidates)
-                transfer[seed, layer] = right.float().mean(-1)
-                recovered[seed, layer] = transfer[seed, layer, layer]
+                nearest = test.nearest_candidates(lens, g, loss, candidates)
+                correct = nearest == truth
+                transfer[seed, layer] = correct.float().mean(-1)
                 if seed == seeds - 1:
-                    lost = ~right[layer]
-                    own, others = _right(test, candidates)[lost], found[layer, lost]
-                    names = (_labels(lens, test, x.tolist(), candidates) for x in (own, others))
-                    mistakes += [Mistake(layer, *pair) for pair in zip(*names, strict=True)]
+                    mistakes += _mistakes(
+                        lens, test, layer, nearest[layer], correct[layer], candidates
+                    )
                 bar.update()
-    plain = _nearest(lens, nn.Identity(), test, metric, candidates) == _right(test, candidates)
+    unmapped = test.nearest_candidates(lens, nn.Identity(), loss, candidates) == truth
     return Identifiability(
-        recovered=recovered,
-        unmapped=plain.float().mean(-1),
+        recovered=transfer.diagonal(dim1=1, dim2=2).clone(),
+        unmapped=unmapped.float().mean(-1),
         transfer=transfer.mean(0),
         mistakes=mistakes,
         shape=shape,
         loss=loss,
         candidates=candidates,
-        texts=_sizes(len(listed)),
+        texts=part_sizes(len(strings)),
     )
 
 
-def _sizes(count: int) -> tuple[int, int, int]:
-    valid = max(1, round(SPLIT[1] * count))
-    test = max(1, round(SPLIT[2] * count))
-    return count - valid - test, valid, test
+def _check_training(seeds: int, shape: Shape, options: _AdamOptions) -> None:
+    check_count(seeds, "seeds")
+    for name in ("epochs", "patience", "batch"):
+        check_count(options[name], name)
+    rate = options["rate"]
+    is_number = isinstance(rate, Real) and not isinstance(rate, bool)
+    if not is_number or not 0 < float(rate) < math.inf:
+        raise ProsectError(f"rate must be a finite number above 0, got {rate!r}.")
+    changed = [name for name, value in options.items() if value != _ADAM_DEFAULTS[name]]
+    if shape == "ridge" and changed:
+        raise ProsectError(
+            f"{changed[0]} must be left out with shape='ridge', which is fitted in closed form "
+            f"without training, got {options[changed[0]]}."
+        )
 
 
-def _split(lens: Lens, texts: Sequence[str], progress: bool) -> list[_Texts]:
-    generator = torch.Generator().manual_seed(0)
-    order: list[int] = torch.randperm(len(texts), generator=generator).tolist()
-    read = [(trace.hidden, trace.tokens) for trace in lens.traces(texts, progress=progress)]
-    chosen = iter(order)
-    return [_gathered([read[i] for i in islice(chosen, size)]) for size in _sizes(len(texts))]
+def _checked_texts(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise ProsectError("texts must be a list of strings, got one string.")
+    strings = list(texts)
+    if len(strings) < MIN_TEXTS:
+        raise ProsectError(f"texts must contain at least {MIN_TEXTS} texts, got {len(strings)}.")
+    return strings
 
 
-def _gathered(read: Sequence[tuple[Tensor, list[Token]]]) -> _Texts:
-    hidden, starts, ids, labels, first = [], [], [], [], 0
-    for states, tokens in read:
-        hidden.append(states)
-        starts += [first] * len(tokens)
-        ids += [token.id for token in tokens]
-        labels += [token.label for token in tokens]
-        first += len(tokens)
-    return _Texts(torch.cat(hidden, dim=1), torch.tensor(starts), torch.tensor(ids), labels)
-
-
-def _right(texts: _Texts, candidates: str) -> Tensor:
-    return texts.ids if candidates == "vocabulary" else torch.arange(len(texts.ids))
-
-
-def _nearest(
-    lens: Lens, g: nn.Module, texts: _Texts, metric: nearest.Metric, candidates: str
-) -> Tensor:
-    """[layer+1, token], the candidate nearest to g of every hidden vector."""
-    with torch.no_grad():
-        guess = g(texts.hidden)
-    if candidates == "vocabulary":
-        found = analysis.search(lens.anatomy, guess, None, texts.ids, 1, metric, stem=True)
-        return found[0][..., 0]
-    found = torch.empty(guess.shape[:-1], dtype=torch.long)
-    for start in texts.starts.unique().tolist():
-        own = (texts.starts == start).nonzero()[:, 0]
-        scores = nearest.similarity(guess[:, own], texts.hidden[0, own], metric)
-        found[:, own] = nearest.nearest(scores, 1)[0][..., 0] + start
-    return found
-
-
-def _labels(lens: Lens, texts: _Texts, numbers: list[int], candidates: str) -> list[str]:
-    """Of candidates, given by their numbers."""
-    if candidates == "vocabulary":
-        return vocabulary_labels(numbers, lens.tokenizer)
-    return [texts.labels[number] for number in numbers]
+def _mistakes(
+    lens: Lens,
+    test: HiddenStates,
+    layer: int,
+    nearest: Int[Tensor, "token"],
+    correct: Bool[Tensor, "token"],
+    candidates: Candidates,
+) -> list[Mistake]:
+    """The test tokens of one layer that were not recovered."""
+    wrong = ~correct
+    truth = test.true_candidates(candidates)[wrong].tolist()
+    taken_for = nearest[wrong].tolist()
+    labels = (test.candidate_labels(lens, indices, candidates) for indices in (truth, taken_for))
+    return [Mistake(layer, *pair) for pair in zip(*labels, strict=True)]

@@ -1,4 +1,4 @@
-"""What Mickus, Paperno and Constant (TACL 2022, arXiv 2206.03529) report of bert-base-uncased."""
+"""The results of Mickus, Paperno and Constant (TACL 2022, arXiv 2206.03529), bert-base-uncased."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ IMPORTANCE = np.array(
 LINEAR_FF = np.array(
     [0.711, 0.587, 0.468, 0.447, 0.434, 0.396, 0.390, 0.440, 0.485, 0.568, 0.578, 0.613]
 )
-"""[layer], R² of a linear map in the place of the feed-forward, in-sample, the same sentences."""
+"""[layer], in-sample R² of a linear map fitted to the feed-forward, on the same sentences."""
 
 SUBSETS = (
     *("i", "h", "f", "c", "i+h", "i+f", "i+c", "h+f", "h+c", "f+c"),
     *("i+h+f", "i+h+c", "i+f+c", "h+f+c", "i+h+f+c"),
 )
-"""The subsets of terms in the order of the tables below."""
+"""The labels of the subsets of terms, in the order of the tables below."""
 
 MLM = {"default": {"f": 1.36}, "learned": {"f": 53.77}}
-"""Accuracy × 100 of masked tokens by head and subset, as a reader's slides on the paper give it."""
+"""Accuracy × 100 on masked tokens by head and subset, from third-party slides on the paper."""
 
 WSD_CLASSIFIER = dict(
     zip(
@@ -47,7 +47,7 @@ WSD_CLASSIFIER = dict(
         strict=True,
     )
 )
-"""Accuracy × 100 on SemCor, the mean of 5 runs."""
+"""Accuracy × 100 on SemCor, mean of 5 runs."""
 
 NER = dict(
     zip(
@@ -56,7 +56,7 @@ NER = dict(
         strict=True,
     )
 )
-"""Token macro-F1 × 100 on WNUT-16, the mean of 5 runs."""
+"""Token macro-F1 × 100 on WNUT-16, mean of 5 runs."""
 
 NER_TUNED = dict(
     zip(
@@ -65,12 +65,4 @@ NER_TUNED = dict(
         strict=True,
     )
 )
-"""The same of the model tuned for NER."""
-
-AGREEMENT = {
-    "wsd classifier": {"h–f": 83, "h–i": 74, "i–c": 90},
-    "wsd knn": {"h–f": 78, "h–i": 67},
-    "ner": {"h–f": 45},
-    "ner tuned": {"h–f": 72},
-}
-"""Agreement × 100 of the predictions of two subsets."""
+"""The same for the model fine-tuned for NER."""

@@ -1,4 +1,4 @@
-"""What the experiments give: small objects that say where they come from."""
+"""Results of experiments: figures, tables, storage, and a record of their origin."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from prosect.corpus.running.runner import VERSIONS, Outcome
+from prosect.corpus.running.timing import Stopwatch
 from prosect.errors import ProsectError
 
 if TYPE_CHECKING:
@@ -24,26 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class About:
-    """Where a result comes from.
+    """The origin of a result.
 
     Attributes
     ----------
     models
-        The fingerprint of each model by its name.
+        The fingerprint of each model, by name.
     texts
-        How many texts were analysed.
+        The number of texts that were analysed.
     skipped
-        How many did not fit a model: without a token of their own, or too long.
+        The number of texts that do not fit a model: they have no token or too many.
     tokens
-        How many tokens, or words, or instances the figures are of, by what they are.
+        The numbers of tokens, words or instances, by description.
     settings
-        What was asked for.
+        The settings of the experiment.
     seeds
-        Of all random choices.
+        The seeds of all random choices.
     versions
-        Of the packages that computed it.
+        The versions of the packages that computed the result.
     seconds
-        How long it took, without what a checkpoint had already.
+        The computing time, without shards that were read from a checkpoint.
     """
 
     models: Mapping[str, str]
@@ -62,41 +63,47 @@ class About:
         tokens: Mapping[str, int],
         settings: Mapping[str, Any],
         seeds: tuple[int, ...] = (),
+        *,
+        after_runs: Stopwatch | None = None,
     ) -> About:
-        """Of the runs of some models over the same texts."""
+        """Summarise the runs of several models over the same texts.
+
+        ``after_runs`` measures the computation that followed the runs, such as training.
+        """
         runs = list(outcomes.values())
+        seconds = sum(run.seconds for run in runs)
         return cls(
             models={name: run.fingerprint for name, run in outcomes.items()},
             texts=min(run.items for run in runs),
             skipped=max(run.skipped for run in runs),
             tokens=dict(tokens),
             settings=dict(settings),
-            seconds=sum(run.seconds for run in runs),
+            seconds=seconds + (after_runs.seconds if after_runs else 0.0),
             seeds=seeds,
         )
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{number:,} {what}" for what, number in self.tokens.items())
+        counts = ", ".join(f"{number:,} {unit}" for unit, number in self.tokens.items())
         skipped = f" ({self.skipped:,} skipped)" if self.skipped else ""
         return f"{', '.join(self.models)}: {self.texts:,} texts{skipped}, {counts}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
-    """The outcome of an experiment: a dataclass of numbers, arrays and plain data.
+    """The result of an experiment: a dataclass of numbers, arrays and plain data.
 
     Attributes
     ----------
     about
-        Where it comes from.
+        The origin of the result.
     """
 
     about: About
 
-    _kinds: ClassVar[dict[str, type[Result]]] = {}
+    _classes: ClassVar[dict[str, type[Result]]] = {}
 
     def __init_subclass__(cls) -> None:
-        Result._kinds[cls.__name__] = cls
+        Result._classes[cls.__name__] = cls
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.about})"
@@ -106,30 +113,30 @@ class Result(ABC):
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
-        """The figures as a table."""
+        """Return the result as a table."""
 
     @abstractmethod
     def plot(self) -> BqplotFigure:
-        """A figure for notebooks (bqplot)."""
+        """Draw a figure for notebooks (bqplot)."""
 
     @abstractmethod
     def figure(self) -> Figure:
-        """A figure for papers (matplotlib)."""
+        """Draw a figure for papers (matplotlib)."""
 
     def compare(self) -> pd.DataFrame:
-        """The figures beside those that the paper reports.
+        """Return the result beside the numbers that the paper reports.
 
         Raises
         ------
         ProsectError
             If the paper reports none.
         """
-        raise ProsectError(f"The paper reports no figures to hold {type(self).__name__} against.")
+        raise ProsectError(f"The paper reports no numbers to compare {type(self).__name__} with.")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one JSON file, which :func:`load` reads; its folder is made if need be."""
+        """Write the result to a JSON file for :func:`load`; its folder is created if needed."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        content = {"result": type(self).__name__, **{k: _written(v) for k, v in fields.items()}}
+        content = {"result": type(self).__name__, **{k: _to_json(v) for k, v in fields.items()}}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file = Path(path).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -137,60 +144,60 @@ class Result(ABC):
 
 
 def load(path: str | os.PathLike[str]) -> Result:
-    """Read a result that was saved.
+    """Read a result from a file written by :meth:`Result.save`.
 
     Raises
     ------
     ProsectError
-        If the file is not there, or is not a saved result.
+        If the file does not exist or does not hold a result.
     """
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        kind = Result._kinds[content.pop("result")]
-        return kind(**{name: _read(value) for name, value in content.items()})
+        result_class = Result._classes[content.pop("result")]
+        return result_class(**{name: _from_json(value) for name, value in content.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProsectError(f"{path} is not a result saved by prosect: {error!r}.") from error
+        raise ProsectError(f"{path} is not a file written by Result.save: {error!r}.") from error
 
 
-def by_model(what: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by what they are of; of each model where models differ."""
+def counts_by_unit(unit: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return one count if it is equal for all models, else one count per model."""
     if len(set(counts.values())) == 1:
-        return {what: next(iter(counts.values()))}
-    return {f"{what} of {model}": count for model, count in counts.items()}
+        return {unit: next(iter(counts.values()))}
+    return {f"{unit} of {model}": count for model, count in counts.items()}
 
 
-_ABOUT, _ARRAY = "prosect.About", "prosect.array"
-"""What stands for them in a file; models may be named anything else."""
+_ABOUT_KEY, _ARRAY_KEY = "prosect.About", "prosect.array"
+"""Keys that mark an About and an array in a file; no model may have these names."""
 
 
-def _written(value: Any) -> Any:
-    """Plain data for a value; a NaN, which JSON does not know, becomes null."""
+def _to_json(value: Any) -> Any:
+    """Convert a value to JSON data; NaN, which JSON lacks, becomes null."""
     if isinstance(value, About):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {_ABOUT: _written(fields)}
+        return {_ABOUT_KEY: _to_json(fields)}
     if isinstance(value, np.ndarray):
         flat = value.ravel().tolist()
         return {
-            _ARRAY: [None if x != x else x for x in flat],
+            _ARRAY_KEY: [None if x != x else x for x in flat],
             "dtype": value.dtype.str,
             "shape": list(value.shape),
         }
     if isinstance(value, Mapping):
-        return {str(key): _written(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_written(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, np.generic):
-        return _written(value.item())
+        return _to_json(value.item())
     return None if isinstance(value, float) and value != value else value
 
 
-def _read(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
-        if value.keys() == {_ARRAY, "dtype", "shape"}:
-            array = [float("nan") if x is None else x for x in value[_ARRAY]]
+        if value.keys() == {_ARRAY_KEY, "dtype", "shape"}:
+            array = [float("nan") if x is None else x for x in value[_ARRAY_KEY]]
             return np.array(array, dtype=value["dtype"]).reshape(value["shape"])
-        if value.keys() == {_ABOUT}:
-            about = _read(value[_ABOUT])
+        if value.keys() == {_ABOUT_KEY}:
+            about = _from_json(value[_ABOUT_KEY])
             return About(**{**about, "seeds": tuple(about["seeds"])})
-        return {key: _read(item) for key, item in value.items()}
-    return [_read(item) for item in value] if isinstance(value, list) else value
+        return {key: _from_json(item) for key, item in value.items()}
+    return [_from_json(item) for item in value] if isinstance(value, list) else value

@@ -19,54 +19,52 @@ LETTERS: dict[Term, str] = {
     "bias": "c",
     "source": "s",
 }
-"""What the paper calls each term; s, what a decoder read from its source, is ours."""
+"""The paper's letter of each term; s, a decoder's cross-attention, is an addition."""
 
 Subset = tuple[Term, ...]
 
 
 def subsets_of(names: Sequence[Term]) -> list[Subset]:
-    """All non-empty subsets of the terms: singles first, then pairs, and so on; the sum last."""
+    """All non-empty subsets of the terms by increasing size, ending with all terms."""
     return [
         subset for size in range(1, len(names) + 1) for subset in combinations(tuple(names), size)
     ]
 
 
 def label_of(subset: Subset, names: Sequence[Term]) -> str:
-    """How the paper writes a subset: "h", "i+h", "all"."""
+    """The paper's label of a subset: "h", "i+h", "all"."""
     return "all" if set(subset) == set(names) else "+".join(LETTERS[term] for term in subset)
 
 
-def chosen_subsets(wanted: Iterable[str] | None, names: Sequence[Term]) -> list[Subset]:
-    """The subsets with these labels, each once, in the paper's order; all of them for None.
+def chosen_subsets(labels: Iterable[str] | None, names: Sequence[Term]) -> list[Subset]:
+    """Return the subsets with these labels, without repetition, in the paper's order; None for all.
 
-    Letters may come in any order ("f+i"); "all" is every term.
+    The letters of a label may be in any order ("f+i"); "all" is the set of all terms.
 
     Raises
     ------
     ProsectError
-        If a label names no term of the model, or there is none.
+        If a label contains no letter of a term, or there is no label.
     """
     every = subsets_of(names)
-    if wanted is None:
+    if labels is None:
         return every
-    if isinstance(wanted, str):
-        raise ProsectError(f"subsets is a list of labels, such as [{wanted!r}].")
+    if isinstance(labels, str):
+        raise ProsectError(f"subsets must be a list of labels, such as [{labels!r}], got a string.")
     terms: dict[str, Term] = {LETTERS[name]: name for name in names}
-    found: set[frozenset[Term]] = set()
-    for label in wanted:
+    chosen: set[frozenset[Term]] = set()
+    for label in labels:
         letters = list(terms) if label == "all" else str(label).split("+")
-        for letter in letters:
-            if letter not in terms:
-                raise ProsectError(
-                    f"There is no subset {label!r}: join some of {', '.join(terms)} by +, "
-                    "or say 'all'."
-                )
-        found.add(frozenset[Term](terms[letter] for letter in letters))
-    if not found:
-        raise ProsectError("There are no subsets: name at least one, or leave subsets out.")
-    return [subset for subset in every if frozenset(subset) in found]
+        if any(letter not in terms for letter in letters):
+            raise ProsectError(
+                f"A subset must be 'all' or some of {', '.join(terms)} joined by +, got {label!r}."
+            )
+        chosen.add(frozenset[Term](terms[letter] for letter in letters))
+    if not chosen:
+        raise ProsectError("subsets must contain at least one label, or be None for all subsets.")
+    return [subset for subset in every if frozenset(subset) in chosen]
 
 
 def indicator(subsets: Sequence[Subset], names: Sequence[Term]) -> Float[Tensor, "subset term"]:
-    """1 where a term is in a subset: times the terms, it gives the sums."""
+    """1 where a term is in a subset: its product with the terms is the sum of each subset."""
     return torch.tensor([[float(name in subset) for name in names] for subset in subsets])

@@ -1,4 +1,4 @@
-"""The terms of words: what the experiments on annotated sentences learn from."""
+"""The vectors of words, term by term, from which the experiments on annotated sentences learn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from typing_extensions import Unpack
 
 from prosect.anatomy.vocabulary import Term
-from prosect.corpus.data.words import Place, Wanted
+from prosect.corpus.data.words import WordPosition, WordRequest
 from prosect.corpus.running.runner import Options, Outcome, concatenate, run
 from prosect.corpus.running.workers import Models, models_of
 from prosect.corpus.statistics.moments import Arrays
@@ -22,77 +22,77 @@ from prosect.lens import Lens
 
 @dataclass(frozen=True)
 class WordTerms:
-    """The terms of words at one hidden state: of each word, the sum over its tokens.
+    """The terms of words at one hidden state: for each word, the sum over its tokens.
 
-    A token belongs to every word that it shares a character with. A word that no token covers
-    leaves nothing.
+    A token belongs to every word with which it shares a character. A word without a token has no
+    vector.
 
     Attributes
     ----------
     state
-        Which hidden state; negative counts from the last.
+        The hidden state; negative values count from the last.
     """
 
     state: int
 
     name: ClassVar[str] = "words"
 
-    def measure(self, lens: Lens, items: Sequence[Wanted]) -> Arrays:
-        """The terms [word, term, d] of the words of a batch, their places [word, 2] and names."""
-        found, places, names = [], [], ()
+    def measure(self, lens: Lens, items: Sequence[WordRequest]) -> Arrays:
+        """Compute the terms [word, term, d], positions [word, 2] and term names of a batch."""
+        vectors, positions, names = [], [], ()
         texts = [item.text for item in items]
         for item, trace in zip(items, lens.traces(texts, batch_size=len(items)), strict=True):
-            split = trace.terms()
-            terms, names = split.values, split.names
-            if not -terms.shape[1] <= self.state < terms.shape[1]:
+            terms = trace.terms()
+            values, names = terms.values, terms.names
+            if not -values.shape[1] <= self.state < values.shape[1]:
                 raise ProsectError(
-                    f"There is no hidden state {self.state}: {lens.name} has them from 0, which "
-                    f"enters the first layer, to {terms.shape[1] - 1}."
+                    f"state must be between {-values.shape[1]} and {values.shape[1] - 1}, "
+                    f"as {lens.name} has {values.shape[1]} hidden states, got {self.state}."
                 )
             spans = [token.span or (0, 0) for token in trace.tokens]
-            owned = torch.tensor(
+            belongs = torch.tensor(
                 [[a < end and start < b for a, b in spans] for start, end in item.spans]
             )
-            sums = torch.einsum("wn,tnd->wtd", owned.to(terms), terms[:, self.state])
-            covered = owned.any(1)
-            found.append(sums[covered.to(sums.device)].cpu().numpy())
-            places += [
-                (item.number, w) for w, there in zip(item.words, covered, strict=True) if there
+            sums = torch.einsum("wn,tnd->wtd", belongs.to(values), values[:, self.state])
+            has_token = belongs.any(1)
+            vectors.append(sums[has_token.to(sums.device)].cpu().numpy())
+            positions += [
+                (item.number, w) for w, kept in zip(item.words, has_token, strict=True) if kept
             ]
         return {
-            "terms": np.concatenate(found),
-            "places": np.array(places, dtype=int).reshape(-1, 2),
+            "terms": np.concatenate(vectors),
+            "positions": np.array(positions, dtype=int).reshape(-1, 2),
             "names": np.array(names),
         }
 
     def merge(self, first: Arrays, second: Arrays) -> Arrays:
-        """Those of two stretches of sentences."""
-        words = ("terms", "places")
-        both = concatenate(*({name: part[name] for name in words} for part in (first, second)))
-        return {**both, "names": first["names"]}
+        """Concatenate the words of two ranges of sentences."""
+        keys = ("terms", "positions")
+        words = concatenate(*({key: part[key] for key in keys} for part in (first, second)))
+        return {**words, "names": first["names"]}
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
-    """Words that every one of the models has read, and their terms.
+class WordVectors:
+    """The terms of the words that all models have read.
 
     Attributes
     ----------
-    places
-        Of each word, in order.
+    positions
+        The position of each word, in order.
     terms
         By model, [term, word, d].
     names
-        By model, what the terms are.
+        By model, the names of the terms.
     outcomes
-        By model, of the run.
+        By model, the outcome of the run.
     sentences
-        The numbers of the sentences of which every model has read a word.
+        The indices of the sentences of which every model has read a word.
     missing
-        How many of the wanted words of these sentences some model has no token for.
+        The number of requested words in these sentences for which some model has no token.
     """
 
-    places: list[Place]
+    positions: list[WordPosition]
     terms: dict[str, torch.Tensor]
     names: dict[str, tuple[Term, ...]]
     outcomes: dict[str, Outcome]
@@ -100,38 +100,37 @@ class Words:
     missing: int
 
 
-def words_of(
-    models: Models, items: Sequence[Wanted], state: int, **options: Unpack[Options]
-) -> Words:
-    """The terms of the wanted words in each of the models.
+def word_vectors(
+    models: Models, items: Sequence[WordRequest], state: int, **options: Unpack[Options]
+) -> WordVectors:
+    """Compute the terms of the requested words in each of the models.
 
     Raises
     ------
     ProsectError
         If there is no such hidden state, or no text fits a model.
     """
-    named = models_of(models)
     outcomes = {
         name: run(WordTerms(state), model, items, attrgetter("text"), **options)
-        for name, model in named.items()
+        for name, model in models_of(models).items()
     }
-    found = {
-        name: [cast(Place, tuple(place)) for place in outcome.arrays["places"].tolist()]
+    positions = {
+        name: [cast(WordPosition, tuple(row)) for row in outcome.arrays["positions"].tolist()]
         for name, outcome in outcomes.items()
     }
-    common = set.intersection(*map(set, found.values()))
-    read = set.intersection(*({n for n, _ in places} for places in found.values()))
+    common = set.intersection(*map(set, positions.values()))
+    read = set.intersection(*({number for number, _ in own} for own in positions.values()))
     terms = {}
-    for name, places in found.items():
-        kept = [i for i, place in enumerate(places) if place in common]
+    for name, own in positions.items():
+        rows = [i for i, position in enumerate(own) if position in common]
         values = torch.from_numpy(outcomes[name].arrays["terms"])
-        terms[name] = values[kept].transpose(0, 1).contiguous()
-    wanted = [(item.number, word) for item in items for word in item.words]
-    return Words(
-        places=[place for place in wanted if place in common],
+        terms[name] = values[rows].transpose(0, 1).contiguous()
+    requested = [(item.number, word) for item in items for word in item.words]
+    return WordVectors(
+        positions=[position for position in requested if position in common],
         terms=terms,
         names={name: tuple(outcome.arrays["names"].tolist()) for name, outcome in outcomes.items()},
         outcomes=outcomes,
         sentences=sorted(read),
-        missing=sum(n in read for n, _ in wanted) - len(common),
+        missing=sum(number in read for number, _ in requested) - len(common),
     )

@@ -1,7 +1,7 @@
-"""Finished shards on disk, so that a run that was stopped goes on where it was.
+"""Finished shards on disk, so that an interrupted run can be resumed.
 
-A file a shard, named after everything that its content depends on, and in place only when it is
-whole.
+There is one file per shard, named after everything that its content depends on. A file appears
+under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import numpy as np
 from prosect.corpus.statistics.moments import Arrays
 from prosect.errors import ProsectError
 
-_NAME = "shard"
-"""Under which a file says whose arrays it has."""
+_SHARD_KEY = "shard"
+"""The key in a file that holds the name of its shard."""
 
 
 class Checkpoint:
-    """A folder with the finished shards of runs; of many runs without mixing them up.
+    """A folder with the finished shards of one run; runs with different keys do not share shards.
 
     Parameters
     ----------
     folder
-        Made if it is not there.
+        The parent folder; it is created if needed.
     name
-        Of the experiment, for the reader of the folder.
+        The name of the experiment, which makes the folder readable.
     key
-        Everything else that the result depends on, digested.
+        A digest of everything else that the result depends on.
 
     Raises
     ------
     ProsectError
-        If the folder cannot be made.
+        If the folder cannot be created.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str, key: str) -> None:
@@ -48,19 +48,19 @@ class Checkpoint:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ProsectError(f"Cannot keep finished shards in {folder}: {error}.") from error
+            raise ProsectError(f"Cannot write finished shards to {folder}: {error}.") from error
 
     def read(self, shard: str) -> Arrays | None:
-        """The arrays of a finished shard; None where it is not there, not whole, or another's."""
+        """Return the arrays of a finished shard; None if its file is missing, damaged or another's."""
         try:
-            with np.load(self._file(shard), allow_pickle=False) as found:
-                arrays = dict(found)
+            with np.load(self._file(shard), allow_pickle=False) as file:
+                arrays = dict(file)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile):
             return None
-        return arrays if str(arrays.pop(_NAME, "")) == shard else None
+        return arrays if str(arrays.pop(_SHARD_KEY, "")) == shard else None
 
     def write(self, shard: str, arrays: Arrays) -> None:
-        """Keep a finished shard: the file is there whole, or not at all.
+        """Write a finished shard atomically: the file is complete or absent.
 
         Raises
         ------
@@ -68,10 +68,10 @@ class Checkpoint:
             If the folder cannot be written to.
         """
         try:
-            self._write(shard, {**arrays, _NAME: np.array(shard)})
+            self._write(shard, {**arrays, _SHARD_KEY: np.array(shard)})
         except OSError as error:
             raise ProsectError(
-                f"Cannot keep finished shards in {self._folder}: {error}."
+                f"Cannot write finished shards to {self._folder}: {error}."
             ) from error
 
     def _write(self, shard: str, arrays: Arrays) -> None:
@@ -93,7 +93,7 @@ class Checkpoint:
 
 
 def digest(value: Any) -> str:
-    """A short name for a value made of plain data, dataclasses and arrays."""
+    """A short hexadecimal digest of a value made of plain data, dataclasses and arrays."""
     text = json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
 
@@ -111,4 +111,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise TypeError(f"A shard cannot be named after a {type(value).__name__}.")
+    raise TypeError(f"Cannot digest a {type(value).__name__}: use plain data or arrays.")

@@ -1,13 +1,12 @@
-"""Run an analysis over many texts: a map over shards of them and a merge of what each leaves.
+"""Run an analysis over many texts: map over shards and merge their results.
 
-Texts are analysed a batch at a time, and batches are cut by the texts' numbers alone, so that the
-result does not depend on how the shards were cut, or on who took part.
+Texts are analysed in batches that are cut by index alone, so that the result does not depend on the
+size of the shards or on the number of workers.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field
@@ -23,16 +22,22 @@ from tqdm.auto import tqdm
 
 from prosect._version import __version__
 from prosect.corpus.running.checkpoint import Checkpoint, digest
-from prosect.corpus.running.workers import Opener, check_as_built, fingerprint, one_model
+from prosect.corpus.running.timing import Stopwatch
+from prosect.corpus.running.workers import (
+    ModelReference,
+    check_unmodified,
+    fingerprint,
+    one_model,
+)
 from prosect.corpus.statistics.moments import Arrays
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.lens import Lens
 from prosect.validation import check_count
 
 Item = TypeVar("Item")
-Taken = TypeVar("Taken", contravariant=True)
-AHEAD = 64
-"""How many shards wait at an executor at most; the others stay where they are."""
+TaskItem = TypeVar("TaskItem", contravariant=True)
+MAX_PENDING_SHARDS = 64
+"""The number of shards that an executor holds at most; the others are not submitted yet."""
 VERSIONS = {
     "prosect": __version__,
     "torch": str(torch.__version__),
@@ -42,25 +47,25 @@ VERSIONS = {
 
 
 class Options(TypedDict, total=False):
-    """How to run an experiment; none of it changes the result, but for how sums are rounded.
+    """How to run an experiment. The options change the result only through rounding of sums.
 
     Attributes
     ----------
     executor
         Any ``concurrent.futures.Executor``, such as a ``ProcessPoolExecutor`` or, for a cluster,
-        Dask's ``Client.get_executor()``. None: in this process. Processes that are started afresh,
-        which is the safer way with PyTorch, import the script that started them:
-        ``ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))``, and in a script the call
-        stands under ``if __name__ == "__main__":``.
+        Dask's ``Client.get_executor()``. None: this process. With PyTorch, spawned processes are
+        the safer choice: ``ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))``. They
+        import the script that starts them, so the call must stand under
+        ``if __name__ == "__main__":``.
     checkpoint
-        A folder for finished shards. The same run, started again, goes on where it was stopped; a
-        run with another model, text or setting does not use them. None: nothing is kept.
+        A folder for finished shards. The same run, started again, resumes from it; a run with a
+        different model, text or setting does not use these shards. None: nothing is stored.
     batch
-        How many texts go through the model at once; 16.
+        The number of texts in one forward pass; 16 by default.
     shard
-        How many texts are one piece of work, rounded up to whole batches; 256.
+        The number of texts in one unit of work, rounded up to whole batches; 256 by default.
     progress
-        Show a bar with rate and time left; True.
+        Whether to show a progress bar; True by default.
     """
 
     executor: Executor | None
@@ -70,39 +75,39 @@ class Options(TypedDict, total=False):
     progress: bool
 
 
-class Task(Protocol[Taken]):
+class Task(Protocol[TaskItem]):
     """An analysis: a frozen dataclass whose fields are its settings, plain data or arrays.
 
-    Whatever it draws at random for an item depends on a seed and on the item, never on its place.
+    Random choices for an item must depend on a seed and on the item, never on its index.
     """
 
     name: ClassVar[str]
 
-    def measure(self, lens: Lens, items: Sequence[Taken]) -> Arrays:
-        """What a batch of items leaves."""
+    def measure(self, lens: Lens, items: Sequence[TaskItem]) -> Arrays:
+        """Return the result for a batch of items."""
         ...
 
     def merge(self, first: Arrays, second: Arrays) -> Arrays:
-        """What consecutive items leave together; associative."""
+        """Merge the results of consecutive items; associative."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left.
+    """The result of a run.
 
     Attributes
     ----------
     arrays
-        Of all items together.
+        The merged result of all items.
     items
-        How many were analysed.
+        The number of items that were analysed.
     skipped
-        How many were not, because their text does not fit the model.
+        The number of items that were skipped because their text does not fit the model.
     fingerprint
-        Of the model.
+        The fingerprint of the model.
     seconds
-        How long this run took; shards that were finished before take no time.
+        The duration of this run, without shards that were read from a checkpoint.
     """
 
     arrays: Arrays
@@ -129,14 +134,14 @@ def run(
     Parameters
     ----------
     task
-        What to do with a batch of them.
+        The analysis.
     model
-        A lens, or a name for ``prosect.load``: then every worker loads it by that name, else from a
-        file in the checkpoint folder (or a temporary one, on this machine).
+        A lens, or a name for ``prosect.load``. Workers load a model by its name, and a lens from a
+        file in the checkpoint folder (without one, in a temporary folder on this machine).
     items
-        Texts, or plain dataclasses that have one.
+        Texts, or plain dataclasses with a text.
     text
-        The text of an item; a function that other processes can import.
+        Returns the text of an item; other processes must be able to import the function.
     executor, checkpoint, batch, shard, progress
         See :class:`Options`.
 
@@ -144,22 +149,22 @@ def run(
     ------
     ProsectError
         If an option is out of range, no text fits the model, a text cannot be analysed, or a worker
-        died (what was finished is kept where there is a checkpoint).
+        died (a checkpoint then holds the finished shards).
     """
     for name, count in (("batch", batch), ("shard", shard)):
-        check_count(count, f"{name} counts texts")
+        check_count(count, name)
     batch, shard = int(batch), int(shard)
     if checkpoint is not None and not (isinstance(checkpoint, str | os.PathLike) and checkpoint):
-        raise TypeError(f"checkpoint must be the path of a folder, not {checkpoint!r}.")
+        raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}.")
     if executor is not None and not isinstance(executor, Executor):
         raise TypeError(
             "executor must be a concurrent.futures.Executor (for Dask: client.get_executor()), "
-            f"not {type(executor).__name__}."
+            f"got {type(executor).__name__}."
         )
-    started = time.perf_counter()
+    clock = Stopwatch()
     lens, name = one_model(model)
     if executor is not None or checkpoint is not None:
-        check_as_built(lens)
+        check_unmodified(lens)
     mark = fingerprint(lens)
     store = None
     if checkpoint is not None:
@@ -169,31 +174,31 @@ def run(
     shards = [
         Shard(first, items[first : first + size], batch) for first in range(0, len(items), size)
     ]
-    folder = None if checkpoint is None else Path(checkpoint).expanduser()
     if executor is None:
-        done = _here(task, lens, shards, text, store, progress)
+        results = _run_locally(task, lens, shards, text, store, progress)
     else:
-        opener = Opener.of(lens, mark, name, folder)
-        done = _elsewhere(task, opener, shards, text, store, progress, executor)
-    merged = Merged(task)
-    for arrays in done:
-        merged.add(arrays)
-    found = merged.all()
-    measured = 0 if found is None else int(found.pop(_ITEMS))
-    if found is None or measured == 0:
+        folder = None if checkpoint is None else Path(checkpoint).expanduser()
+        reference = ModelReference.of(lens, mark, name, folder)
+        results = _run_in_executor(task, reference, shards, text, store, progress, executor)
+    tree = MergeTree(task)
+    for arrays in results:
+        tree.add(arrays)
+    merged = tree.result()
+    measured = 0 if merged is None else int(merged.pop(_ITEMS))
+    if merged is None or measured == 0:
         raise ProsectError(
             f"None of the {len(items)} texts fits {lens.name}: they are empty or too long."
         )
-    seconds = time.perf_counter() - started
-    return Outcome(found, measured, len(items) - measured, mark, seconds)
+    return Outcome(merged, measured, len(items) - measured, mark, clock.seconds)
 
 
 _ITEMS = "items"
+"""The key under which the result of a shard holds its number of items."""
 
 
 @dataclass(frozen=True)
 class Shard(Generic[Item]):
-    """Some consecutive items, from the one with number ``first``, in batches."""
+    """Consecutive items, from index ``first``, in batches."""
 
     first: int
     items: Sequence[Item]
@@ -201,80 +206,80 @@ class Shard(Generic[Item]):
 
     @property
     def name(self) -> str:
-        """In a checkpoint: what it holds, and where it begins for the reader's sake."""
+        """The name in a checkpoint: the index of the first item, and a digest of all items."""
         return f"{self.first:08d}-{digest(list(self.items))}"
 
     def batches(self) -> Iterator[tuple[int, Sequence[Item]]]:
-        """Each batch with the number of its first item."""
+        """Yield each batch with the index of its first item."""
         for start in range(0, len(self.items), self.batch):
             yield self.first + start, self.items[start : start + self.batch]
 
 
 @dataclass
-class Merged:
-    """Merges what comes, in order, in a tree: every array is copied a few times, not once a shard."""
+class MergeTree:
+    """Merges consecutive results pairwise, so that an array is copied O(log shards) times."""
 
     task: Task[Any]
-    _waiting: list[tuple[int, Arrays]] = field(default_factory=list)
+    _pending: list[tuple[int, Arrays]] = field(default_factory=list)
 
     def add(self, arrays: Arrays) -> None:
-        """Take what the next shard left."""
+        """Add the result of the next shard."""
         weight = 1
-        while self._waiting and self._waiting[-1][0] == weight:
-            arrays = _merge(self.task, self._waiting.pop()[1], arrays)
+        while self._pending and self._pending[-1][0] == weight:
+            arrays = _merge(self.task, self._pending.pop()[1], arrays)
             weight *= 2
-        self._waiting.append((weight, arrays))
+        self._pending.append((weight, arrays))
 
-    def all(self) -> Arrays | None:
-        """What all left together; None where there was nothing."""
-        if not self._waiting:
+    def result(self) -> Arrays | None:
+        """The merged result of all shards; None if there were none."""
+        if not self._pending:
             return None
-        parts = [arrays for _, arrays in self._waiting]
+        parts = [arrays for _, arrays in self._pending]
         return dict(reduce(lambda later, earlier: _merge(self.task, earlier, later), parts[::-1]))
 
 
 def _merge(task: Task[Any], first: Arrays, second: Arrays) -> Arrays:
-    """Merge what two stretches of items left, either of which may have measured nothing."""
+    """Merge the results of two ranges of items, either of which may hold no measured item."""
     count = first[_ITEMS] + second[_ITEMS]
     if not first[_ITEMS]:
-        kept = second
+        merged = second
     elif not second[_ITEMS]:
-        kept = first
+        merged = first
     else:
-        kept = task.merge(
+        merged = task.merge(
             {name: array for name, array in first.items() if name != _ITEMS},
             {name: array for name, array in second.items() if name != _ITEMS},
         )
-    return {**kept, _ITEMS: count}
+    return {**merged, _ITEMS: count}
 
 
-def measured(
+def measure_shard(
     task: Task[Item],
     lens: Lens,
     shard: Shard[Item],
     text: Callable[[Item], str],
     tick: Callable[[int], Any] = int,
 ) -> Arrays:
-    """What a shard leaves; ``tick`` hears of every batch how many items it had."""
-    merged = Merged(task)
+    """Return the result of a shard; ``tick`` is called with the number of items of every batch."""
+    tree = MergeTree(task)
     for first, items in shard.batches():
         fitting = [item for item in items if lens.fits(text(item))]
         arrays: Arrays = {}
         try:
             arrays = task.measure(lens, fitting) if fitting else {}
         except UnsupportedModelError:
-            raise  # it is about the model, whatever the texts
+            raise  # concerns the model, whatever the texts
         except ProsectError as error:
             last = first + len(items) - 1
             raise type(error)(f"In texts {first} to {last}: {error}") from error
-        merged.add({**arrays, _ITEMS: np.array(len(fitting))})
+        tree.add({**arrays, _ITEMS: np.array(len(fitting))})
         tick(len(items))
-    found = merged.all()
-    assert found is not None
-    return found
+    merged = tree.result()
+    assert merged is not None
+    return merged
 
 
-def _here(
+def _run_locally(
     task: Task[Item],
     lens: Lens,
     shards: Sequence[Shard[Item]],
@@ -282,99 +287,100 @@ def _here(
     store: Checkpoint | None,
     progress: bool,
 ) -> Iterator[Arrays]:
-    """What each shard leaves, in order, in this process."""
-    with _bar(task, shards, progress) as bar:
+    """Yield the result of each shard in order, computed in this process."""
+    with _progress_bar(task, shards, progress) as bar:
         for shard in shards:
-            found = store.read(shard.name) if store else None
-            if found is None:
-                found = measured(task, lens, shard, text, bar.update)
+            arrays = store.read(shard.name) if store else None
+            if arrays is None:
+                arrays = measure_shard(task, lens, shard, text, bar.update)
                 if store:
-                    store.write(shard.name, found)
+                    store.write(shard.name, arrays)
             else:
-                _resume(bar, shard)
-            yield found
+                _count_as_done(bar, shard)
+            yield arrays
 
 
 def work(
-    task: Task[Item], opener: Opener, shard: Shard[Item], text: Callable[[Item], str]
+    task: Task[Item], reference: ModelReference, shard: Shard[Item], text: Callable[[Item], str]
 ) -> Arrays:
-    """A worker's part: one shard, with the model that the process opened before, or opens now."""
-    return measured(task, opener.open(), shard, text)
+    """Measure one shard in a worker, with the model that its process has loaded or loads now."""
+    return measure_shard(task, reference.lens(), shard, text)
 
 
-def _elsewhere(
+def _run_in_executor(
     task: Task[Item],
-    opener: Opener,
+    reference: ModelReference,
     shards: Sequence[Shard[Item]],
     text: Callable[[Item], str],
     store: Checkpoint | None,
     progress: bool,
     executor: Executor,
 ) -> Iterator[Arrays]:
-    """What each shard leaves, in order, from the workers of an executor."""
+    """Yield the result of each shard in order, computed by the workers of an executor."""
     running: dict[Future[Arrays], int] = {}
     finished: dict[int, Arrays] = {}
-    coming = iter(enumerate(shards))
-    following = 0
-    with _bar(task, shards, progress) as bar:
+    remaining = iter(enumerate(shards))
+    next_number = 0
+    with _progress_bar(task, shards, progress) as bar:
         try:
-            while following < len(shards):
-                for number, shard in islice(coming, AHEAD - len(running) - len(finished)):
-                    found = store.read(shard.name) if store else None
-                    if found is None:
-                        running[_submitted(executor, task, opener, shard, text)] = number
+            while next_number < len(shards):
+                free = MAX_PENDING_SHARDS - len(running) - len(finished)
+                for number, shard in islice(remaining, free):
+                    arrays = store.read(shard.name) if store else None
+                    if arrays is None:
+                        running[_submit(executor, task, reference, shard, text)] = number
                     else:
-                        finished[number] = found
-                        _resume(bar, shard)
-                while following in finished:
-                    yield finished.pop(following)
-                    following += 1
+                        finished[number] = arrays
+                        _count_as_done(bar, shard)
+                while next_number in finished:
+                    yield finished.pop(next_number)
+                    next_number += 1
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number = running.pop(future)
-                    found = future.result()
+                    arrays = future.result()
                     if store:
-                        store.write(shards[number].name, found)
-                    finished[number] = found
+                        store.write(shards[number].name, arrays)
+                    finished[number] = arrays
                     bar.update(len(shards[number].items))
         except BrokenExecutor as error:
-            kept = (
-                "give checkpoint= a folder so that finished work is kept"
+            advice = (
+                "give a folder as checkpoint= to store finished shards"
                 if store is None
-                else "finished work is kept in the checkpoint: run it again with a new executor"
+                else "the checkpoint holds the finished shards: run again with a new executor"
             )
-            raise ProsectError(f"A worker of the executor died; {kept}.") from error
+            raise ProsectError(f"A worker of the executor died; {advice}.") from error
         finally:
             for future in running:
                 future.cancel()
 
 
-def _submitted(
+def _submit(
     executor: Executor,
     task: Task[Item],
-    opener: Opener,
+    reference: ModelReference,
     shard: Shard[Item],
     text: Callable[[Item], str],
 ) -> Future[Arrays]:
     try:
-        return executor.submit(work, task, opener, shard, text)
+        return executor.submit(work, task, reference, shard, text)
     except BrokenExecutor:
         raise
     except RuntimeError as error:
-        raise ProsectError(f"The executor takes no work: {error}.") from error
+        raise ProsectError(f"The executor accepts no work: {error}.") from error
 
 
-def _bar(task: Task[Any], shards: Sequence[Shard[Any]], progress: bool) -> Any:
+def _progress_bar(task: Task[Any], shards: Sequence[Shard[Any]], progress: bool) -> Any:
     total = sum(len(shard.items) for shard in shards)
     return tqdm(total=total, unit="text", desc=task.name, disable=not progress)
 
 
-def _resume(bar: Any, shard: Shard[Any]) -> None:
-    """Count what was finished before as done, but not in the rate and the time left."""
+def _count_as_done(bar: Any, shard: Shard[Any]) -> None:
+    """Advance the bar by a finished shard, without effect on the rate and the remaining time."""
     if not bar.disable:
         bar.initial += len(shard.items)
     bar.update(len(shard.items))
 
 
 def concatenate(first: Arrays, second: Arrays) -> Arrays:
-    """Put the arrays of consecutive items one after the other, along their first axis."""
+    """Concatenate the arrays of consecutive items along their first axis."""
     return {name: np.concatenate([array, second[name]]) for name, array in first.items()}

@@ -1,4 +1,4 @@
-"""How every process that takes part comes by the model: once, and the same one."""
+"""Load the model once per worker, and verify that it is the model of the run."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from prosect.lens import Lens, load
 Models = Lens | str | Mapping[str, Lens | str] | Sequence[Lens | str]
 """One model or several, as lenses or as names for ``prosect.load``."""
 
-_here: WeakValueDictionary[tuple[int, str], Lens] = WeakValueDictionary()
-"""The lenses that a run is using in the process that started it, by process and fingerprint.
+_local: WeakValueDictionary[tuple[int, str], Lens] = WeakValueDictionary()
+"""The lenses of runs that this process started, by process id and fingerprint.
 
-A process that was forked from it has them too, but as they were then.
+The process id excludes copies in a forked process, which may be out of date.
 """
-_opened: dict[str, Lens] = {}
-"""The lens that this process has opened to take part in a run: one, by fingerprint."""
+_loaded: dict[str, Lens] = {}
+"""The lens that this process loaded as a worker, by fingerprint; at most one."""
 _lock = Lock()
 
 
 def models_of(models: Models) -> dict[str, Lens | str]:
-    """The models by name; their own names unless others are given.
+    """Return the models by name; a mapping gives the names, otherwise each model has its own.
 
     Raises
     ------
     ProsectError
-        If there is none, or two have one name.
+        If there is no model, or two have the same name.
     """
     if isinstance(models, Mapping):
         named = dict(models)
         for name in named:
             if not isinstance(name, str):
-                raise TypeError(f"A model is named by a string, not by {name!r}.")
+                raise TypeError(f"The name of a model must be a string, got {name!r}.")
     else:
-        listed = [models] if isinstance(models, Lens | str) or models is None else list(models)
-        _check_models(listed)
-        names = [m.name if isinstance(m, Lens) else m for m in listed]
+        sequence = [models] if isinstance(models, Lens | str) or models is None else list(models)
+        _check_models(sequence)
+        names = [m.name if isinstance(m, Lens) else m for m in sequence]
         if len(set(names)) < len(names):
             raise ProsectError(
-                f"Two of the models are named {max(names, key=names.count)!r}: "
-                "give them as a mapping of names to models."
+                f"Two models have the name {max(names, key=names.count)!r}: "
+                "give a mapping of distinct names to models."
             )
-        named = dict(zip(names, listed, strict=True))
+        named = dict(zip(names, sequence, strict=True))
     if not named:
-        raise ProsectError("There is no model: give a lens, or a name for prosect.load.")
+        raise ProsectError("There must be at least one model: a Lens or a name for prosect.load.")
     _check_models(list(named.values()))
     return named
 
@@ -69,49 +69,49 @@ def _check_models(models: Sequence[object]) -> None:
     for model in models:
         if not isinstance(model, Lens | str):
             raise TypeError(
-                f"A model must be a Lens or a name for prosect.load, not {type(model).__name__}."
+                f"A model must be a Lens or a name for prosect.load, got {type(model).__name__}."
             )
 
 
 def one_model(model: Lens | str) -> tuple[Lens, str | None]:
-    """The lens, and the name under which another process finds it (None: only this one has it)."""
+    """Return the lens, and the name by which other processes can load it, or None."""
     if isinstance(model, Lens):
         return model, None
     return load(model), model
 
 
 def fingerprint(lens: Lens) -> str:
-    """A digest of all that decides what the model computes: weights, settings, tokenizer.
+    """A digest of everything that determines the model's output: weights, settings, tokenizer.
 
-    Hooks and replaced ``forward`` methods are not in it: see :func:`check_as_built`.
+    Hooks and replaced ``forward`` methods are not included: see :func:`check_unmodified`.
     """
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     config = lens.model.config.to_dict()
     for name in ("_name_or_path", "transformers_version"):
         config.pop(name, None)
-    found.update(json.dumps(config, sort_keys=True, default=str).encode())
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     for name, module in lens.model.named_modules():
-        found.update(f"{name} {type(module).__module__}.{type(module).__qualname__}".encode())
-        found.update(repr(_settings(module)).encode())
+        digest.update(f"{name} {type(module).__module__}.{type(module).__qualname__}".encode())
+        digest.update(repr(_settings(module)).encode())
     for name, tensor in (*lens.model.named_parameters(), *lens.model.named_buffers()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        found.update(flat.view(torch.uint8).numpy().data)
+        digest.update(flat.view(torch.uint8).numpy().data)
     tokenizer = lens.tokenizer
-    found.update(json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str).encode())
+    digest.update(json.dumps(tokenizer.special_tokens_map, sort_keys=True, default=str).encode())
     if tokenizer.is_fast:
         backend: Any = tokenizer.backend_tokenizer
         rules = json.loads(backend.to_str())
-        for name in ("truncation", "padding"):  # change with every call
+        for name in ("truncation", "padding"):  # these change with every call
             rules.pop(name, None)
-        found.update(json.dumps(rules, sort_keys=True).encode())
+        digest.update(json.dumps(rules, sort_keys=True).encode())
     else:
-        found.update(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode())
-    return found.hexdigest()
+        digest.update(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _settings(module: nn.Module) -> list[tuple[str, object]]:
-    """The plain values that a module computes with, such as its epsilon."""
+    """The plain attributes of a module that affect its output, such as its epsilon."""
     return sorted(
         (name, value)
         for name, value in vars(module).items()
@@ -121,52 +121,52 @@ def _settings(module: nn.Module) -> list[tuple[str, object]]:
     )
 
 
-def check_as_built(lens: Lens) -> None:
-    """Refuse a model that was changed in ways which other processes and later runs cannot know.
+def check_unmodified(lens: Lens) -> None:
+    """Refuse a model with changes that the fingerprint does not cover.
 
     Raises
     ------
     ProsectError
-        If a module has a hook of the user's, or a ``forward`` of its own.
+        If a module has a user's hook, or a replaced ``forward``.
     """
     for name, module in lens.model.named_modules():
         hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        foreign = any(not _belongs(hook) for hook in hooks)
+        foreign = any(not _is_library_hook(hook) for hook in hooks)
         patched = "forward" in vars(module) and not hasattr(module, "_hf_hook")
         if foreign or patched:
             raise ProsectError(
-                f"The module {name or type(module).__name__!r} has a hook or a forward of its own, "
-                "which a checkpoint and other processes cannot know of: "
+                f"The module {name or type(module).__name__!r} has a hook or a replaced forward, "
+                "which checkpoints and other processes cannot reproduce: "
                 "remove it, or run without executor and checkpoint."
             )
 
 
-def _belongs(hook: object) -> bool:
-    """Whether a hook comes with the model's own library."""
+def _is_library_hook(hook: object) -> bool:
+    """Whether a hook is part of the model's library."""
     module = getattr(hook, "__module__", None) or type(hook).__module__
     return module.partition(".")[0] in ("transformers", "accelerate", "torch")
 
 
 @cache
-def _private() -> Path:
-    """A folder that nobody else can write to; gone when the process ends."""
+def _private_folder() -> Path:
+    """A temporary folder that only this user can access, deleted when the process ends."""
     folder = tempfile.mkdtemp(prefix="prosect-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 @dataclass(frozen=True)
-class Opener:
-    """Opens one model in any process that takes part in a run.
+class ModelReference:
+    """A picklable reference to a model, from which every worker of a run gets its lens.
 
     Attributes
     ----------
     fingerprint
-        Of the model that is meant.
+        The fingerprint of the model.
     name
-        For ``prosect.load``, where the model has one.
+        The name for ``prosect.load``, or None.
     file
-        Else where the lens was written.
+        The file with the lens if there is no name.
     """
 
     fingerprint: str
@@ -174,12 +174,14 @@ class Opener:
     file: str | None
 
     @classmethod
-    def of(cls, lens: Lens, mark: str, name: str | None, folder: Path | None) -> Opener:
-        """Make the model with that fingerprint available; ``folder`` is one that all workers see."""
-        _here[os.getpid(), mark] = lens
+    def of(
+        cls, lens: Lens, fingerprint: str, name: str | None, folder: Path | None
+    ) -> ModelReference:
+        """Make a lens available to workers; ``folder`` must be accessible to all of them."""
+        _local[os.getpid(), fingerprint] = lens
         if name is not None:
-            return cls(mark, name, None)
-        file = (folder or _private()) / f"lens-{mark}.pt"
+            return cls(fingerprint, name, None)
+        file = (folder or _private_folder()) / f"lens-{fingerprint}.pt"
         if not file.exists():
             with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
                 try:
@@ -188,43 +190,43 @@ class Opener:
                     os.unlink(part.name)
                     raise ProsectError(
                         f"{lens.name} cannot be passed to other processes ({error}): "
-                        "give it by a name for prosect.load, or run without an executor."
+                        "give a name for prosect.load, or run without an executor."
                     ) from error
             os.replace(part.name, file)
-        return cls(mark, None, str(file))
+        return cls(fingerprint, None, str(file))
 
-    def open(self) -> Lens:
-        """The lens, opened at most once in a process.
+    def lens(self) -> Lens:
+        """Return the lens, loaded at most once per process.
 
         Raises
         ------
         ProsectError
-            If the process cannot find the model, or finds another under its name.
+            If the process cannot load the model, or its fingerprint differs.
         """
         with _lock:
-            found = _here.get((os.getpid(), self.fingerprint)) or _opened.get(self.fingerprint)
-            if found is None:
-                found = self._load()
-                if fingerprint(found) != self.fingerprint:
+            lens = _local.get((os.getpid(), self.fingerprint)) or _loaded.get(self.fingerprint)
+            if lens is None:
+                lens = self._load()
+                if fingerprint(lens) != self.fingerprint:
                     raise ProsectError(
-                        f"A worker finds another model under {self.name or self.file!r} than the one "
-                        "the run was started with: give all of them the same weights and tokenizer."
+                        f"A worker loaded a different model from {self.name or self.file!r} than "
+                        "this run uses: give all workers the same weights and tokenizer."
                     )
-                _opened.clear()
-                _opened[self.fingerprint] = found
-            return found
+                _loaded.clear()
+                _loaded[self.fingerprint] = lens
+            return lens
 
     def _load(self) -> Lens:
         if self.name is not None:
             return load(self.name)
         assert self.file is not None
         try:
-            # written by this run, and checked against its fingerprint
+            # this run wrote the file, and the fingerprint is checked after loading
             return torch.load(self.file, weights_only=False)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
             raise ProsectError(f"{self.file} is damaged: delete it and run again.") from error
         except FileNotFoundError:
             raise ProsectError(
-                f"A worker cannot read {self.file}: give a checkpoint folder that all workers see, "
-                "or the model by a name for prosect.load."
+                f"A worker cannot read {self.file}: give a checkpoint folder that all workers can "
+                "access, or a name for prosect.load."
             ) from None

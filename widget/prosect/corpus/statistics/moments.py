@@ -1,4 +1,4 @@
-"""Sufficient statistics: what is kept of a shard so that any cut of the work gives the same result."""
+"""Sufficient statistics of a shard, which merge to the same result however the work is cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
-"""What a shard leaves: numbers by name."""
+"""The result of a shard: arrays by name."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class Moments:
     Attributes
     ----------
     count
-        How many vectors there were.
+        The number of vectors.
     mean
         [...], their mean.
     squares
-        [...], the sum of squared deviations from it.
+        [...], the sum of squared deviations from the mean.
     """
 
     count: float
@@ -30,30 +30,30 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """The moments of values [n, ...]."""
+        """Compute the moments of values [n, ...]."""
         values = values.astype(np.float64, copy=False)
-        mean = values.sum(0) / max(1, len(values))  # of none: zero, which merges as nothing
+        mean = values.sum(0) / max(1, len(values))  # zero for n = 0, so that merging is neutral
         return cls(float(len(values)), mean, np.square(values - mean).sum(0))
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both together (Chan, Golub and LeVeque 1979)."""
+        """Compute the moments of both samples together (Chan, Golub and LeVeque 1979)."""
         count = self.count + other.count
-        share = other.count / max(1.0, count)
+        fraction = other.count / max(1.0, count)
         gap = other.mean - self.mean
         return Moments(
             count,
-            self.mean + gap * share,
-            self.squares + other.squares + np.square(gap) * (self.count * share),
+            self.mean + gap * fraction,
+            self.squares + other.squares + np.square(gap) * (self.count * fraction),
         )
 
     @property
     def spread(self) -> np.ndarray:
-        """[...], the standard deviation; NaN of fewer than two vectors."""
+        """[...], the standard deviation; NaN for fewer than two vectors."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.sqrt(self.squares / max(0.0, self.count - 1))
 
-    def packed(self, name: str) -> Arrays:
-        """As arrays whose names begin with ``name``."""
+    def pack(self, name: str) -> Arrays:
+        """Return arrays whose names begin with ``name``."""
         return {
             f"{name}/count": np.asarray(self.count),
             f"{name}/mean": self.mean,
@@ -61,18 +61,18 @@ class Moments:
         }
 
     @classmethod
-    def unpacked(cls, arrays: Arrays, name: str) -> Moments:
-        """The reverse of :meth:`packed`."""
+    def unpack(cls, arrays: Arrays, name: str) -> Moments:
+        """Invert :meth:`pack`."""
         count = float(arrays[f"{name}/count"])
         return cls(count, arrays[f"{name}/mean"], arrays[f"{name}/squares"])
 
 
 @dataclass(frozen=True)
-class Clustered:
-    """A mean over tokens whose uncertainty knows that the tokens of a text resemble each other.
+class ClusteredMean:
+    """A mean over tokens whose standard error allows for correlation within a text.
 
-    The texts are the independent draws: the mean is a ratio of two sums over texts, Σ s / Σ n, with
-    s the sum over a text's tokens and n their number. Its standard error is that of the ratio,
+    Texts are the independent draws. The mean is a ratio of two sums over texts, Σ s / Σ n, where s
+    is the sum over the tokens of a text and n their number. The standard error of the ratio is
     sqrt(K/(K−1) Σ (s − R n)²) / Σ n (Cochran 1977, section 6).
 
     Attributes
@@ -97,38 +97,38 @@ class Clustered:
     counts: np.ndarray
 
     @classmethod
-    def of(cls, totals: np.ndarray, counts: np.ndarray) -> Clustered:
-        """Of each text's sums [text, ...] and numbers of tokens [text]."""
+    def of(cls, totals: np.ndarray, counts: np.ndarray) -> ClusteredMean:
+        """Compute it from the sums [text, ...] and numbers of tokens [text] of each text."""
         totals, counts = totals.astype(np.float64), counts.astype(np.float64)
         total, count = totals.mean(0), counts.mean(0)
-        away, apart = totals - total, counts - count
+        total_deviation, count_deviation = totals - total, counts - count
         return cls(
             np.asarray(float(len(counts))),
             np.asarray(count),
             total,
-            np.square(away).sum(0),
-            np.tensordot(apart, away, 1),
-            np.asarray(np.square(apart).sum()),
+            np.square(total_deviation).sum(0),
+            np.tensordot(count_deviation, total_deviation, 1),
+            np.asarray(np.square(count_deviation).sum()),
         )
 
-    def merge(self, other: Clustered) -> Clustered:
-        """Of the texts of both."""
+    def merge(self, other: ClusteredMean) -> ClusteredMean:
+        """Compute it for the texts of both samples."""
         texts = self.texts + other.texts
         weight = self.texts * other.texts / texts
-        gap, step = other.total - self.total, other.count - self.count
+        total_gap, count_gap = other.total - self.total, other.count - self.count
         merged = (
             texts,
-            self.count + step * (other.texts / texts),
-            self.total + gap * (other.texts / texts),
-            self.squares + other.squares + np.square(gap) * weight,
-            self.products + other.products + gap * step * weight,
-            self.counts + other.counts + np.square(step) * weight,
+            self.count + count_gap * (other.texts / texts),
+            self.total + total_gap * (other.texts / texts),
+            self.squares + other.squares + np.square(total_gap) * weight,
+            self.products + other.products + total_gap * count_gap * weight,
+            self.counts + other.counts + np.square(count_gap) * weight,
         )
-        return Clustered(*map(np.asarray, merged))
+        return ClusteredMean(*map(np.asarray, merged))
 
     @property
     def mean(self) -> np.ndarray:
-        """[...], over tokens; NaN of none."""
+        """[...], the mean over tokens; NaN without tokens."""
         with np.errstate(invalid="ignore"):
             return self.total / self.count
 
@@ -136,35 +136,37 @@ class Clustered:
     def error(self) -> np.ndarray:
         """[...], the standard error of the mean; NaN for a single text."""
         ratio = self.mean
-        left = self.squares - 2 * ratio * self.products + np.square(ratio) * self.counts
+        residual = self.squares - 2 * ratio * self.products + np.square(ratio) * self.counts
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = self.texts / (self.texts - 1)
-            return np.sqrt(left.clip(0) * share) / (self.texts * self.count)
+            correction = self.texts / (self.texts - 1)
+            return np.sqrt(residual.clip(0) * correction) / (self.texts * self.count)
 
-    def packed(self, name: str) -> Arrays:
-        """As arrays whose names begin with ``name``."""
+    def pack(self, name: str) -> Arrays:
+        """Return arrays whose names begin with ``name``."""
         return {f"{name}/{f.name}": getattr(self, f.name) for f in fields(self)}
 
     @classmethod
-    def unpacked(cls, arrays: Arrays, name: str) -> Clustered:
-        """The reverse of :meth:`packed`."""
+    def unpack(cls, arrays: Arrays, name: str) -> ClusteredMean:
+        """Invert :meth:`pack`."""
         return cls(*(arrays[f"{name}/{f.name}"] for f in fields(cls)))
 
 
 @dataclass(frozen=True)
-class Cross:
+class CrossProducts:
     """Count, means and centred cross-products of pairs of vectors x and y, in float64.
 
-    Enough for the least squares of y on x. It takes 8 (p² + p q) bytes a layer however many pairs.
+    They suffice for the least squares regression of y on x. The memory is 8 (p² + p q) bytes for
+    each layer, whatever the number of pairs.
 
     Attributes
     ----------
     count
-        How many pairs there were.
+        The number of pairs.
     mean_x, mean_y
         [layer, p] and [layer, q].
     xx, xy
-        [layer, p, p] and [layer, p, q]: the sums of (x − mean x)(x − mean x)ᵀ, and of those with y.
+        [layer, p, p] and [layer, p, q], the sums of (x − mean x)(x − mean x)ᵀ and of
+        (x − mean x)(y − mean y)ᵀ.
     yy
         [layer, q], the sum of (y − mean y)² in each dimension.
     """
@@ -177,63 +179,44 @@ class Cross:
     yy: np.ndarray
 
     @classmethod
-    def of(cls, x: np.ndarray, y: np.ndarray) -> Cross:
-        """Of x [layer, n, p] and y [layer, n, q]."""
+    def of(cls, x: np.ndarray, y: np.ndarray) -> CrossProducts:
+        """Compute them from x [layer, n, p] and y [layer, n, q]."""
         x, y = x.astype(np.float64, copy=False), y.astype(np.float64, copy=False)
         count = x.shape[1]
-        mean_x, mean_y = (values.sum(1) / max(1, count) for values in (x, y))  # of none: zero
+        mean_x, mean_y = (values.sum(1) / max(1, count) for values in (x, y))  # zero for n = 0
         dx, dy = x - mean_x[:, None], y - mean_y[:, None]
-        across = dx.transpose(0, 2, 1)
-        return cls(float(count), mean_x, mean_y, across @ dx, across @ dy, np.square(dy).sum(1))
+        dx_transposed = dx.transpose(0, 2, 1)
+        return cls(
+            float(count),
+            mean_x,
+            mean_y,
+            dx_transposed @ dx,
+            dx_transposed @ dy,
+            np.square(dy).sum(1),
+        )
 
-    def merge(self, other: Cross) -> Cross:
-        """Of the pairs of both together (Chan, Golub and LeVeque 1979)."""
+    def merge(self, other: CrossProducts) -> CrossProducts:
+        """Compute them for the pairs of both samples (Chan, Golub and LeVeque 1979)."""
         count = self.count + other.count
-        share = other.count / max(1.0, count)
-        weight = self.count * share
+        fraction = other.count / max(1.0, count)
+        weight = self.count * fraction
         gap_x, gap_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
         column = weight * gap_x[:, :, None]
-        return Cross(
+        return CrossProducts(
             count,
-            self.mean_x + gap_x * share,
-            self.mean_y + gap_y * share,
+            self.mean_x + gap_x * fraction,
+            self.mean_y + gap_y * fraction,
             self.xx + other.xx + column * gap_x[:, None],
             self.xy + other.xy + column * gap_y[:, None],
             self.yy + other.yy + weight * np.square(gap_y),
         )
 
-    def packed(self, name: str) -> Arrays:
-        """As arrays whose names begin with ``name``."""
+    def pack(self, name: str) -> Arrays:
+        """Return arrays whose names begin with ``name``."""
         return {f"{name}/{f.name}": np.asarray(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
-    def unpacked(cls, arrays: Arrays, name: str) -> Cross:
-        """The reverse of :meth:`packed`."""
+    def unpack(cls, arrays: Arrays, name: str) -> CrossProducts:
+        """Invert :meth:`pack`."""
         count, *others = (arrays[f"{name}/{f.name}"] for f in fields(cls))
         return cls(float(count), *others)
-
-
-def largest(sizes: np.ndarray, k: int) -> np.ndarray:
-    """Where the k largest of each row are, largest first and equal ones in order: [row, k].
-
-    The k largest of what the k largest of some parts leave are the k largest of all.
-    """
-    return np.stack([_largest(row, min(k, sizes.shape[1])) for row in sizes])
-
-
-def _largest(row: np.ndarray, k: int) -> np.ndarray:
-    if k == 0:
-        return np.zeros(0, np.intp)
-    least = np.partition(row, len(row) - k)[len(row) - k]
-    reach = np.flatnonzero(row >= least)  # a few more than k where values are equal
-    return reach[np.argsort(-row[reach], kind="stable")[:k]]
-
-
-def once(sizes: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The sizes [row, n] with −1 in the place of all but the first of the largest of each key."""
-    kept = np.full_like(sizes, -1)
-    for row, size, key in zip(kept, sizes, keys, strict=True):
-        order = np.argsort(-size, kind="stable")
-        first = order[np.unique(key[order], return_index=True)[1]]
-        row[first] = size[first]
-    return kept

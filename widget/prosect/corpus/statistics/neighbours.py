@@ -12,14 +12,14 @@ from torch import Tensor
 
 from prosect.corpus.statistics.classifier import Examples
 
-Metric = Literal["cosine", "l2"]
+NeighbourMetric = Literal["cosine", "l2"]
 DECIMALS = 5
-"""Cosines, and distances in units of the largest one, that are the same to so many are equal."""
-NONE = -1
+"""Decimals kept before comparing distances: of the cosine, or of the fraction of the largest."""
+NO_CLASS = -1
 """The prediction for a group without a training example."""
 
 
-def nearest(
+def knn_classes(
     examples: Examples,
     groups: Sequence[Hashable],
     test: Examples,
@@ -27,64 +27,69 @@ def nearest(
     mix: Float[Tensor, "subset term"],
     *,
     k: int = 5,
-    metric: Metric = "cosine",
+    metric: NeighbourMetric = "cosine",
 ) -> Int[np.ndarray, "subset example"]:
-    """The class that most of the k nearest neighbours of the same group have.
+    """Predict the majority class of the k nearest training examples of the same group.
 
-    With fewer than k in the group, all of them vote. Of classes with equally many votes, the one of
-    the nearest neighbour wins; of neighbours equally near (to five decimals of the cosine, or of the
-    largest distance), the one that comes first.
+    All examples of a group with fewer than k vote. A tie between classes goes to the class of the
+    nearest neighbour. Distances are rounded to :data:`DECIMALS`; among equal ones the first
+    training example is the nearest.
 
     Parameters
     ----------
     examples, test
-        What is learned from and what is judged.
+        The training and the test examples.
     groups, test_groups
         The group of each example, such as its lemma.
     mix
         1 where a term is in a subset.
     k
-        How many neighbours vote.
+        The number of neighbours that vote.
     metric
-        "cosine", in which a vector of zeros is as far from all; or "l2".
+        "cosine", for which a zero vector is equally far from all others, or "l2".
 
     Returns
     -------
-        [subset, example], the classes; :data:`NONE` where the group has no training example.
+        [subset, example], the classes; :data:`NO_CLASS` if the group has no training example.
     """
-    members: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    asked: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(test_groups):
-        asked.setdefault(group, []).append(i)
-    found = torch.full((len(mix), len(test)), NONE)
-    for group, places in asked.items():
+    classes = torch.full((len(mix), len(test)), NO_CLASS)
+    members = _indices_by_group(groups)
+    for group, rows in _indices_by_group(test_groups).items():
         if group not in members:
             continue
         own = members[group]
-        x = torch.einsum("st,tnd->snd", mix.to(test.terms), test.terms[:, places])
+        x = torch.einsum("st,tnd->snd", mix.to(test.terms), test.terms[:, rows])
         y = torch.einsum("st,tnd->snd", mix.to(test.terms), examples.terms[:, own])
-        # stable, so that of equals the first one stays the first
+        # a stable sort keeps the first of equally near neighbours first
         order = _distances(x, y, metric).sort(dim=-1, stable=True).indices[..., :k]
-        found[:, places] = _winners(examples.labels[own][order]).cpu()
-    return found.numpy()
+        classes[:, rows] = _majority(examples.labels[own][order]).cpu()
+    return classes.numpy()
 
 
-def _distances(x: Tensor, y: Tensor, metric: Metric) -> Float[Tensor, "subset example neighbour"]:
-    """Distances in which rounding does not show, so that vectors which are equal stay equal."""
+def _indices_by_group(groups: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    indices: dict[Hashable, list[int]] = {}
+    for i, group in enumerate(groups):
+        indices.setdefault(group, []).append(i)
+    return indices
+
+
+def _distances(
+    x: Tensor, y: Tensor, metric: NeighbourMetric
+) -> Float[Tensor, "subset example neighbour"]:
+    """Distances rounded to :data:`DECIMALS`, so that equal vectors have equal distances."""
     x, y = x.double(), y.double()
     if metric == "l2":
-        # not by inner products: neighbours may be nearer than those can tell
-        far = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-        unit = far.amax(-1, keepdim=True).clamp(min=torch.finfo(far.dtype).tiny)
-        return (far / unit).round(decimals=DECIMALS)
+        # direct differences: the matrix-product form loses small distances to cancellation
+        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        largest = distances.amax(-1, keepdim=True)
+        unit = largest.clamp(min=torch.finfo(distances.dtype).tiny)
+        return (distances / unit).round(decimals=DECIMALS)
     x, y = (torch.nn.functional.normalize(v, dim=-1) for v in (x, y))
     return -(x @ y.transpose(1, 2)).round(decimals=DECIMALS)
 
 
-def _winners(votes: Int[Tensor, "subset example k"]) -> Int[Tensor, "subset example"]:
-    """The class with most votes; the first of them in the order of the neighbours."""
+def _majority(votes: Int[Tensor, "subset example k"]) -> Int[Tensor, "subset example"]:
+    """The most frequent class of each row of votes; the first in order if several are."""
     counts = (votes[..., :, None] == votes[..., None, :]).sum(-1)
-    first = counts.argmax(-1, keepdim=True)  # of equals, argmax gives the first
+    first = counts.argmax(-1, keepdim=True)  # argmax gives the first of equal counts
     return votes.gather(-1, first)[..., 0]

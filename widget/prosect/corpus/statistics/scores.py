@@ -1,4 +1,4 @@
-"""How good predictions are, how much two sets of them agree, and how sure that is."""
+"""Scores of predictions, their standard error, and the agreement of two sets of predictions."""
 
 from __future__ import annotations
 
@@ -7,70 +7,71 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from prosect.corpus.statistics.moments import Clustered
+from prosect.corpus.statistics.moments import ClusteredMean
 from prosect.errors import ProsectError
 from prosect.validation import listed, whole_number
 
-Score = Callable[[np.ndarray, np.ndarray], float]
+AgreementScore = Callable[[np.ndarray, np.ndarray], float]
+"""A symmetric score of two sets of predictions for the same examples."""
 
 
 def micro_f1(first: Int[np.ndarray, "example"], second: Int[np.ndarray, "example"]) -> float:
-    """Micro-F1, which is the share of equal ones where each example has one class."""
+    """Micro-F1: the share of equal predictions, as each example has one class."""
     return float((first == second).mean())
 
 
 def macro_f1(first: Int[np.ndarray, "example"], second: Int[np.ndarray, "example"]) -> float:
-    """The mean F1 of the classes that occur in either; symmetric."""
+    """The mean F1 over the classes that occur in either set of predictions; symmetric."""
     size = int(max(first.max(), second.max())) + 1
-    both = np.bincount(first, minlength=size) + np.bincount(second, minlength=size)
+    totals = np.bincount(first, minlength=size) + np.bincount(second, minlength=size)
     hits = np.bincount(first[first == second], minlength=size)
-    there = both > 0
-    return float((2 * hits[there] / both[there]).mean())
+    occurs = totals > 0
+    return float((2 * hits[occurs] / totals[occurs]).mean())
 
 
 def agreement(
-    found: Int[np.ndarray, "seed subset example"], score: Score
+    predictions: Int[np.ndarray, "seed subset example"], score: AgreementScore
 ) -> Float[np.ndarray, "subset subset"]:
-    """How well the predictions of one subset agree with those of another.
+    """Score the predictions of each subset against those of each other subset.
 
-    The mean over all pairs of different seeds, so that what two trainings share by their seed does
-    not count; on the diagonal, how well trainings of one subset agree among themselves. With one
-    seed: of its predictions, and 1 on the diagonal.
+    The score is the mean over all pairs of different seeds, which removes what two trainings share
+    through a common seed. The diagonal holds the agreement between trainings of one subset. With a
+    single seed, its predictions are compared and the diagonal is 1.
     """
-    seeds, subsets, _ = found.shape
+    seeds, subsets, _ = predictions.shape
     pairs = [(s, t) for s in range(seeds) for t in range(seeds) if s != t] or [(0, 0)]
     matrix = np.empty((subsets, subsets))
     for a in range(subsets):
         for b in range(a, subsets):
-            value = np.mean([score(found[s, a], found[t, b]) for s, t in pairs])
+            value = np.mean([score(predictions[s, a], predictions[t, b]) for s, t in pairs])
             matrix[a, b] = matrix[b, a] = value
     return matrix
 
 
 def standard_error(
-    right: Float[np.ndarray, "subset example"], texts: Sequence[int]
+    correct: Float[np.ndarray, "subset example"], texts: Sequence[int]
 ) -> Float[np.ndarray, "subset"]:
-    """The standard error of accuracies, with the texts that examples are of as independent draws."""
-    numbers, which = np.unique(np.asarray(texts), return_inverse=True)
-    totals = np.zeros((len(numbers), len(right)))
-    np.add.at(totals, which, right.T)
-    return Clustered.of(totals, np.bincount(which)).error
+    """The standard error of accuracies, with the texts of the examples as independent draws."""
+    distinct, text_index = np.unique(np.asarray(texts), return_inverse=True)
+    totals = np.zeros((len(distinct), len(correct)))
+    np.add.at(totals, text_index, correct.T)
+    return ClusteredMean.of(totals, np.bincount(text_index)).error
 
 
-def numbered(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """So many seeds from 0, or the seeds themselves.
+def seed_numbers(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds 0, 1, … for a number of seeds, or the given seeds.
 
     Raises
     ------
     ProsectError
-        If there is none, one is there twice, or one is no whole number.
+        If there is no seed, a seed is repeated, or one is not an integer.
     """
     if isinstance(seeds, Iterable):
-        found = listed(seeds, "seed")
+        numbers = listed(seeds, "seeds")
     else:
-        found = list(range(whole_number(seeds, "number of seeds")))
-    if not found or len(set(found)) < len(found):
+        numbers = list(range(whole_number(seeds, "seeds")))
+    if not numbers or len(set(numbers)) < len(numbers):
         raise ProsectError(
-            f"seeds are how many, or different numbers, at least one, not {seeds!r}."
+            f"seeds must be a count of at least 1 or a list of distinct integers, got {seeds!r}."
         )
-    return tuple(found)
+    return tuple(numbers)
