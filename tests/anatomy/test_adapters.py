@@ -262,6 +262,19 @@ def test_a_trace_refuses_other_adapters_than_it_was_made_with() -> None:
         trace.attribution()
 
 
+@pytest.mark.parametrize("dora", [False, True])
+def test_a_trace_refuses_an_adapter_that_was_trained_on(dora: bool) -> None:
+    config = peft.LoraConfig(r=2, use_dora=dora, target_modules=["value"])
+    adapted = randomised(random_model("bert"), config)
+    trace = prosect.Lens(adapted, word_pieces()).trace(SHORT)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.mul_(2)
+    with pytest.raises(prosect.ProsectError, match="trace the text again"):
+        trace.attribution()
+
+
 def test_a_model_is_left_as_it_was() -> None:
     config = peft.LoraConfig(r=2, use_dora=True, lora_dropout=0.5, target_modules=["value"])
     adapted = randomised(random_model("bert"), config).train()
