@@ -73,7 +73,7 @@ def test_what_is_no_tokenizer_is_refused() -> None:
     with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got None"):
         prosect.Lens(random_model("bert"))
     with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got list"):
-        prosect.Lens(random_model("bert"), [1, 2])  # pyright: ignore[reportArgumentType]
+        prosect.Lens(random_model("bert"), [1, 2])
 
 
 def _empty_model() -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, TEXTS, random_lens, random_model
 from torch import Tensor
 
 import prosect
@@ -220,7 +219,7 @@ def test_the_callers_mode_holds_between_traces(
         half.close()
         assert state() == before
         with pytest.raises(TypeError):
-            next(lens.traces(["a river", 3]))  # pyright: ignore[reportArgumentType]
+            next(lens.traces(["a river", 3]))
         assert state() == before
     for trace, expected in zip(seen, lens.traces(TEXTS[:3], batch_size=2), strict=True):
         assert_same(trace.hidden, expected.hidden)

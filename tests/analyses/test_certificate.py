@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, STACKS, TEXTS, family_of, random_lens, sample, trace_of
 from torch import Tensor
 
 import prosect

@@ -76,7 +76,7 @@ def old_weight_norm(layer: nn.Linear) -> None:
     with pytest.warns(FutureWarning):
         nn.utils.weight_norm(layer)
     with torch.no_grad():
-        layer.weight_g.mul_(1.5)  # the attribute is stale until a forward pass
+        layer.get_parameter("weight_g").mul_(1.5)  # the attribute is stale until a forward pass
 
 
 def spectral_norm(layer: nn.Linear) -> None:
@@ -173,7 +173,7 @@ def test_reading_computed_weights_changes_nothing_in_training() -> None:
 def test_a_parametrised_gain_is_that_of_the_norm() -> None:
     norm = nn.LayerNorm(4)
     parametrize.register_parametrization(norm, "weight", Doubled())
-    assert torch.equal(Norm(norm).gain, torch.full((4,), 2.0))  # pyright: ignore
+    assert torch.equal(Norm(norm).gain, torch.full((4,), 2.0))
     assert not Norm(norm).gain.requires_grad  # pyright: ignore
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import ipywidgets
 import pytest
 import traitlets
-from families import TEXTS, random_lens
 
 import prosect
 from prosect.views.view import View

@@ -149,7 +149,7 @@ class Analyses:
         count = self.sizes.tokens
         if targets is None:
             return list(range(count))
-        places = listed(targets, "position")
+        places = listed(targets, "targets")
         if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in places:
