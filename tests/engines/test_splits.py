@@ -333,7 +333,7 @@ def test_a_split_that_would_not_fit_in_memory_says_how_much_would(
 ) -> None:
     trace = random_lens("bert").trace("the river bank and the road along it")
     size = 3 * 4 * len(trace.tokens) * 32 * 8  # bytes of one target
-    monkeypatch.setattr("prosect.trace.MEMORY", 2 * size)
+    monkeypatch.setattr("prosect.analyses.terms.MEMORY", 2 * size)
     with pytest.raises(prosect.ProsectError, match="name at most 2 targets"):
         trace.terms("source")
     assert trace.terms("source", targets=[0, 1]).error <= 1e-12
