@@ -395,7 +395,7 @@ def test_a_figure_links_by_its_layer(trace: prosect.Trace) -> None:
     assert list(figure.marks[0].selected) == [3]
     figure.marks[0]._handle_custom_msgs(None, {"event": "hover", "data": {"x": 0}}, None)
     assert view.layer == -1
-    with pytest.raises(traitlets.TraitError, match="layer counts from 0 to 2"):
+    with pytest.raises(traitlets.TraitError, match="layer must be between -1 and 2"):
         figure.layer = 3
 
 

@@ -273,7 +273,7 @@ class Lens:
         if encoding.encodings is not None:
             pieces = Pieces.of(encoding, 0)
         else:
-            pieces = Pieces.found(list(encoding["input_ids"]), texts, self.tokenizer)
+            pieces = Pieces.by_search(list(encoding["input_ids"]), texts, self.tokenizer)
         return read_tokens(pieces, texts, self.tokenizer)
 
     def _padded(self, texts: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:

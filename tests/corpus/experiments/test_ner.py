@@ -343,13 +343,3 @@ def test_too_little_to_learn_from_or_to_test_is_refused(lens: prosect.Lens) -> N
     long = TaggedSentence(("so",) * 80, ("O",) * 80)
     with pytest.raises(prosect.ProsectError, match=r"no test examples.* too long"):
         corpus.ner(lens, SENTENCES, test=[long], **QUICK)
-
-
-def test_what_is_not_installed_is_told_before_the_work_begins(
-    lens: prosect.Lens, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(importlib.import_module("sys").modules, "seqeval.metrics", None)
-    with pytest.raises(
-        prosect.ProsectError, match=r"needs seqeval: pip install 'prosect\[corpus\]'"
-    ):
-        corpus.ner(lens, SENTENCES, **QUICK)

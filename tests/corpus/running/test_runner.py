@@ -425,7 +425,7 @@ def test_what_cannot_be_is_refused(lens: prosect.Lens, tmp_path: Path) -> None:
         corpus.importance(lens, TEXTS, executor="processes")
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(prosect.ProsectError, match="Cannot write finished shards in"):
+    with pytest.raises(prosect.ProsectError, match="Cannot write finished shards to"):
         corpus.importance(lens, TEXTS, checkpoint=file, progress=False)
     with pytest.raises(TypeError, match=r"must be a Lens or a name for .*, got int"):
         corpus.importance({"one": 1}, TEXTS)

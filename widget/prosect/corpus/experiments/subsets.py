@@ -52,17 +52,17 @@ def chosen_subsets(labels: Iterable[str] | None, names: Sequence[Term]) -> list[
     if isinstance(labels, str):
         raise ProsectError(f"subsets must be a list of labels, such as [{labels!r}], got a string.")
     terms: dict[str, Term] = {LETTERS[name]: name for name in names}
-    chosen: set[frozenset[Term]] = set()
+    selection: set[frozenset[Term]] = set()
     for label in labels:
         letters = list(terms) if label == "all" else str(label).split("+")
         if any(letter not in terms for letter in letters):
             raise ProsectError(
                 f"A subset must be 'all' or some of {', '.join(terms)} joined by +, got {label!r}."
             )
-        chosen.add(frozenset[Term](terms[letter] for letter in letters))
-    if not chosen:
+        selection.add(frozenset[Term](terms[letter] for letter in letters))
+    if not selection:
         raise ProsectError("subsets must contain at least one label, or be None for all subsets.")
-    return [subset for subset in every if frozenset(subset) in chosen]
+    return [subset for subset in every if frozenset(subset) in selection]
 
 
 def indicator(subsets: Sequence[Subset], names: Sequence[Term]) -> Float[Tensor, "subset term"]:
