@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from families import random_lens
 
 import prosect
 from corpus.annotated import names, senses
 from corpus.sentences import sentences
 from prosect import corpus
 from prosect.corpus import Result, Training
+from support.families import random_lens
 
 TEXTS = sentences(12)
 QUICK: dict[str, Any] = {"seeds": 1, "training": Training(epochs=1), "progress": False}
