@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from prosect.corpus.classifier import Examples, Training, train
 from torch import Tensor
 
 import prosect
@@ -192,6 +193,48 @@ def test_decoders_and_their_sources_work_in_every_mode(mode: str) -> None:
     with MODES[mode]():
         found = lens.trace(TEXTS[0], target=TEXTS[1]).attribution(probes=2)
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shape", ["ridge", "linear", "mlp"])
+def test_maps_to_the_input_are_learned_in_every_mode(shape: Any, mode: str) -> None:
+    """Training needs gradients, which the caller may have turned off."""
+    lens = random_lens("bert", torch.float32)
+    texts = [f"{text} {number}" for text in TEXTS[:3] for number in range(6)]
+
+    def learned() -> Any:
+        found = prosect.learn_identity(lens, texts, shape, seeds=1, epochs=2)
+        return [found.recovered, found.unmapped, found.transfer]
+
+    expected = learned()
+    with MODES[mode]():
+        assert_same(learned(), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_doctor_finds_the_same_in_every_mode(mode: str) -> None:
+    lens = prosect.Lens(model("bert"), FAMILIES["bert"].tokenizer())
+    expected = [(row.what, row.supported) for row in prosect.doctor(lens).rows]
+    with MODES[mode]():
+        assert [(row.what, row.supported) for row in prosect.doctor(lens).rows] == expected
+    assert all(supported is not False for _, supported in expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_heads_are_trained_in_every_mode(mode: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    terms = torch.randn(4, 40, 6, generator=generator)
+    labels = torch.randint(3, (40,), generator=generator)
+
+    def trained() -> list[Tensor]:
+        examples = Examples(terms, labels)
+        mix = torch.ones(1, 4)
+        heads = train(examples, examples, mix, 3, how=Training(epochs=3))
+        return [weight.detach() for weight in heads.weights]
+
+    expected = trained()
+    with MODES[mode]():
+        assert_same(trained(), expected)
 
 
 def state() -> list[bool]:

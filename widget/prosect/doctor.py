@@ -30,6 +30,7 @@ from prosect.engines.splits import By
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.unwrap import unwrap
 
 TOKENS = 8
@@ -80,6 +81,7 @@ class Diagnosis:
         )
 
 
+@plain_arithmetic()
 def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diagnosis:
     """Print a table of what is supported for a model or a Lens, and why the rest is not.
 
@@ -278,8 +280,8 @@ def _maps(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
 
 
 def _attribution(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
-    attribution(Analyses(one, anatomy, dtype), probes=2, layers=[0])
-    return "exact, and by random probes"
+    error = attribution(Analyses(one, anatomy, dtype), probes=2, layers=[0]).error
+    return f"exact, and by random probes, error {error:.1e}"
 
 
 def _predictions(model: Any, anatomy: Anatomy, one: Run) -> str:

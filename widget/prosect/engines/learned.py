@@ -44,6 +44,7 @@ def ridge(
     return min(fitted, key=lambda pair: pair[0])[1]
 
 
+@torch.enable_grad()
 def trained(
     shape: Shape,
     x: Float[Tensor, "token d"],

@@ -28,6 +28,7 @@ from prosect.engines.measures import ranks, spearman
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import check_flag, check_known
 
@@ -113,6 +114,7 @@ _AXIS = {
 }
 
 
+@plain_arithmetic()
 def correlation(
     models: Models,
     texts: Texts | Any,

@@ -23,6 +23,7 @@ from prosect.engines import learned
 from prosect.engines.learned import Loss, Shape
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.validation import check_count, check_known
 
 MIN_TEXTS = 10
@@ -91,6 +92,7 @@ class _AdamOptions(TypedDict):
 _ADAM_DEFAULTS: _AdamOptions = {"epochs": 100, "patience": 5, "rate": 1e-3, "batch": 256}
 
 
+@plain_arithmetic()
 def learn_identity(
     lens: Lens,
     texts: Iterable[str],

@@ -19,6 +19,7 @@ from prosect.corpus.statistics.moments import Arrays, ClusteredMean, Moments
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import check_flag, check_known
 
@@ -109,6 +110,7 @@ _AXIS = {
 }
 
 
+@plain_arithmetic()
 def importance(
     lens: Models,
     texts: Texts | Any,

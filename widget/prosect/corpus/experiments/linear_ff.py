@@ -30,6 +30,7 @@ from prosect.corpus.statistics.regression import LinearMap
 from prosect.errors import ProsectError
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.trace import Trace
 from prosect.validation import check_flag, check_share, whole_number
@@ -160,6 +161,7 @@ def _spread(values: np.ndarray) -> np.ndarray:
         return np.sqrt(_mean(np.square(values - _mean(values)[..., None])) * count / (count - 1))
 
 
+@plain_arithmetic()
 def linear_ff(
     lens: Models,
     texts: Texts | Any,

@@ -39,6 +39,7 @@ from prosect.corpus.statistics.scores import agreement, micro_f1, seed_numbers, 
 from prosect.errors import ProsectError, UnsupportedModelError
 from prosect.figures.by_subset import Level, Points
 from prosect.lens import Lens
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import whole_number
 
@@ -190,6 +191,7 @@ class MlmResult(BySubset):
         return f"{name}: agreement on {self._target_count(name)}, {sides}"
 
 
+@plain_arithmetic()
 def mlm(
     lens: Models,
     texts: Texts | Any,

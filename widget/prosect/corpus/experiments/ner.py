@@ -37,6 +37,7 @@ from prosect.corpus.statistics.classifier import (
 from prosect.corpus.statistics.scores import agreement, macro_f1, seed_numbers
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import whole_number
 
@@ -173,6 +174,7 @@ class NerResult(BySubset):
         )
 
 
+@plain_arithmetic()
 def ner(
     lens: Models,
     sentences: Iterable[TaggedSentence],

@@ -39,6 +39,7 @@ from prosect.corpus.statistics.neighbours import NO_CLASS, NeighbourMetric, knn_
 from prosect.corpus.statistics.scores import agreement, micro_f1, seed_numbers, standard_error
 from prosect.errors import ProsectError
 from prosect.figures.by_subset import Level, Points
+from prosect.modes import plain_arithmetic
 from prosect.optional import needs
 from prosect.validation import check_count, check_known, whole_number
 
@@ -144,6 +145,7 @@ class WsdResult(BySubset):
         return f"{self._model_name(model)}: agreement, neighbours above, classifiers below"
 
 
+@plain_arithmetic()
 def wsd(
     lens: Models,
     sentences: Iterable[SenseSentence],

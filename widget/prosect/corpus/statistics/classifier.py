@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from prosect.errors import ProsectError
+from prosect.modes import plain_arithmetic
 from prosect.validation import check_count, check_flag, check_known
 
 HeadShape = Literal["mlp", "linear"]
@@ -279,6 +280,7 @@ class Heads:
         return max(1, MAX_BLOCK_BYTES // bytes_per_example)
 
 
+@plain_arithmetic()
 def train(
     examples: Examples,
     valid: Examples,
@@ -351,6 +353,7 @@ def predictions(
     return torch.stack(by_seed).cpu().numpy()
 
 
+@torch.enable_grad()
 def _train(
     examples: Examples,
     valid: Examples,
