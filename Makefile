@@ -42,7 +42,7 @@ js/node_modules/.package-lock.json: js/package.json js/package-lock.json
 	cd js && npm ci --no-audit --no-fund
 	@touch $@
 
-$(STATIC): js/node_modules/.package-lock.json $(shell find js -name node_modules -prune -o -name "*test*" -prune -o -type f -print 2>/dev/null)
+$(STATIC): js/node_modules/.package-lock.json widget/prosect/colours.json $(shell find js -name node_modules -prune -o -name "*test*" -prune -o -type f -print 2>/dev/null)
 	cd js && npm run --silent build
 	@touch $@
 

@@ -1,7 +1,9 @@
-// Bundles the widget module, its style sheet and the shim of the exported page into the Python package.
+// Bundles the widget module with its style sheet, and the shim of the exported page, into the Python
+// package. The style sheet holds what the modules import, in the order of the imports.
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { termColours } from "./colours.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const shared = {
@@ -13,6 +15,11 @@ const shared = {
   logLevel: "info",
 };
 
+// Left alone where it is up to date: a newer source would mean that a build is due.
+const colours = here("src/panes/term_colours.css");
+const made = await termColours();
+if ((await readFile(colours, "utf8").catch(() => "")) !== made) await writeFile(colours, made);
+
 const { metafile } = await build({
   ...shared,
   metafile: true,
@@ -21,11 +28,6 @@ const { metafile } = await build({
   format: "esm",
   jsx: "automatic",
   jsxImportSource: "preact",
-});
-await build({
-  ...shared,
-  entryPoints: { widget: here("src/widget.css") },
-  outdir: here("../widget/prosect/static"),
 });
 await build({
   ...shared,

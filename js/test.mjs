@@ -7,12 +7,15 @@ import { build } from "esbuild";
 
 const root = fileURLToPath(new URL(".", import.meta.url));
 const out = join(root, ".test");
-const files = readdirSync(join(root, "test")).filter((name) => /\.test\.tsx?$/.test(name));
+const tests = join(root, "test");
+const files = readdirSync(tests, { recursive: true }).filter((name) => /\.test\.tsx?$/.test(name));
 
 rmSync(out, { recursive: true, force: true });
 await build({
-  entryPoints: files.map((name) => join(root, "test", name)),
+  entryPoints: files.map((name) => join(tests, name)),
+  outbase: tests,
   outdir: out,
+  loader: { ".css": "empty" },
   outExtension: { ".js": ".mjs" },
   bundle: true,
   format: "esm",

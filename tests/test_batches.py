@@ -197,7 +197,7 @@ def test_a_batch_of_no_texts_is_refused(batch_size: int) -> None:
 
 def test_one_string_is_not_many_texts() -> None:
     """A string is iterable: its letters would be traced one by one."""
-    with pytest.raises(TypeError, match=r"traces takes many texts: .* trace\(text\)"):
+    with pytest.raises(TypeError, match=r"texts must be several texts.* trace\(text\)"):
         list(random_lens("bert").traces("the river"))
 
 
@@ -246,7 +246,7 @@ def test_the_model_reads_the_ids_that_are_put_in_the_place_of_others(family: str
     plain = lens.trace(TEXTS[0])
     put = {2: 17, 5: 60, 6: plain.tokens[6].id}
     ids = [put.get(place, token.id) for place, token in enumerate(plain.tokens)]
-    trace = lens.trace(TEXTS[0], instead=put)
+    trace = lens.trace(TEXTS[0], replacements=put)
     assert [token.id for token in trace.tokens] == ids
     assert_close(trace.hidden[-1], own_hidden(lens, ids), 1e-10)
     assert trace.terms().error <= FAMILIES[family].exact(torch.float64)
@@ -260,10 +260,12 @@ def test_replaced_tokens_of_a_batch_are_those_of_each_text_alone(family: str) ->
     put = [{2: 9}, {}, {3: 11, 1: 12}]
     texts: list[str | tuple[str, str]] = [TEXTS[0], "a", (TEXTS[1], "the road")]
     alone = [
-        lens.trace(*([text] if isinstance(text, str) else text), instead=ids)
+        lens.trace(*([text] if isinstance(text, str) else text), replacements=ids)
         for text, ids in zip(texts, put, strict=True)
     ]
-    for got, expected in zip(lens.traces(texts, batch_size=2, instead=put), alone, strict=True):
+    for got, expected in zip(
+        lens.traces(texts, batch_size=2, replacements=put), alone, strict=True
+    ):
         assert_equal_traces(got, expected, rounding(family, torch.float64))
 
 
@@ -274,7 +276,7 @@ def test_tokens_say_what_was_read_and_where() -> None:
     assert whole == lens.trace("the ducklings crossed").tokens
     piece = next(id for text, id in tokenizer.get_vocab().items() if text.startswith("##"))
     put = {2: tokenizer.mask_token_id, 3: piece}
-    read = lens.trace("the ducklings crossed", instead=put).tokens
+    read = lens.trace("the ducklings crossed", replacements=put).tokens
     assert [read[i] for i in (0, 1, 4)] == [whole[i] for i in (0, 1, 4)]
     mask, random = read[2], read[3]
     assert (mask.text, mask.label, mask.special) == ("[MASK]", "[MASK]", True)
@@ -289,7 +291,7 @@ def test_a_mask_put_in_is_a_mask_written() -> None:
     written = lens.trace("the [MASK] bank")
     (place,) = [i for i, t in enumerate(written.tokens) if t.label == "[MASK]"]
     put = lens.trace(
-        "the river bank".replace("river", "."), instead={place: tokenizer.mask_token_id}
+        "the river bank".replace("river", "."), replacements={place: tokenizer.mask_token_id}
     )
     assert torch.equal(put.hidden, written.hidden)
 
@@ -297,21 +299,21 @@ def test_a_mask_put_in_is_a_mask_written() -> None:
 @pytest.mark.parametrize(
     ("put", "message"),
     [
-        ({99: 1}, "no token 99 to read another instead of: positions count from 0 to"),
-        ({-1: 1}, "no token -1 to read another"),
-        ({1: 400}, "no token of index 400: bert embeds 400"),
-        ({1: -1}, "no token of index -1"),
+        ({99: 1}, r"Position 99 in replacements is outside the text \(positions 0 to"),
+        ({-1: 1}, "Position -1 in replacements is outside the text"),
+        ({1: 400}, r"Token id 400 is outside the vocabulary \(size 400\)"),
+        ({1: -1}, "Token id -1 is outside the vocabulary"),
     ],
 )
-def test_what_cannot_be_read_instead_is_named(put: dict[int, int], message: str) -> None:
+def test_replacements_that_do_not_exist_are_named(put: dict[int, int], message: str) -> None:
     lens = random_lens("bert")
     with pytest.raises(prosect.ProsectError, match=message):
-        lens.trace(TEXTS[0], instead=put)
-    with pytest.raises(prosect.ProsectError, match=f"Text 1: There is {message}"):
-        list(lens.traces(TEXTS[:2], instead=[{}, put]))
+        lens.trace(TEXTS[0], replacements=put)
+    with pytest.raises(prosect.ProsectError, match=f"Text 1: {message}"):
+        list(lens.traces(TEXTS[:2], replacements=[{}, put]))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_there_must_be_one_mapping_a_text(count: int) -> None:
-    with pytest.raises(prosect.ProsectError, match="give one mapping a text"):
-        list(random_lens("bert").traces(TEXTS[:2], instead=[{}] * count))
+def test_there_must_be_one_mapping_for_each_text(count: int) -> None:
+    with pytest.raises(prosect.ProsectError, match="must hold one mapping for each text"):
+        list(random_lens("bert").traces(TEXTS[:2], replacements=[{}] * count))

@@ -70,8 +70,10 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:
 
 
 def test_what_is_no_tokenizer_is_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="NoneType is not a transformers tokenizer"):
-        prosect.Lens(random_model("bert"), None)
+    with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got None"):
+        prosect.Lens(random_model("bert"))
+    with pytest.raises(prosect.ProsectError, match="a tokenizer of transformers, got list"):
+        prosect.Lens(random_model("bert"), [1, 2])
 
 
 def _empty_model() -> Any:

@@ -14,7 +14,6 @@ import pytest
 
 import prosect
 from prosect.views import payload
-from prosect.views import view as views
 from support.arrays import decode
 from support.families import random_lens
 
@@ -76,7 +75,7 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
     assert "attention" in kept
     assert "attribution" not in kept  # hours, for a text of that length
     wanted = {f"map/{kind}/{layer}" for kind in kept for layer in range(6)}
-    wanted |= {name for name in view._sources if "vocabulary" in name}
+    wanted |= {name for name in view._table if "vocabulary" in name}
     assert set(content["remote"]) == set(content["state"]["_remote"]) == wanted
     spec = content["remote"]["map/attention/5"]
     back = decode(spec, gzip.decompress(b64decode(spec["data"])))
@@ -86,8 +85,8 @@ def test_the_page_holds_every_array_of_the_view(tmp_path: Path) -> None:
 def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payload, "WORK", 1.0)
-    monkeypatch.setattr(views, "PATIENCE", 1.0)
+    monkeypatch.setattr(payload, "MAX_EAGER_FLOPS", 1.0)
+    monkeypatch.setattr(payload, "MAX_PAGE_FLOPS", 1.0)
     trace = random_lens("bert").trace("a river")
 
     def searched(view: prosect.Neighbors) -> set[str]:
@@ -102,7 +101,7 @@ def test_a_page_keeps_the_search_that_is_open_and_those_that_take_no_longer_than
     assert searched(prosect.Neighbors(trace)) == set()
     near = prosect.Neighbors(trace, candidates="vocabulary", metric="l2")
     assert searched(near) == {"l2"}
-    monkeypatch.setattr(views, "PATIENCE", 1e12)
+    monkeypatch.setattr(payload, "MAX_PAGE_FLOPS", 1e12)
     other = random_lens("bert").trace("a river")
     assert searched(prosect.Neighbors(other)) == {"cosine", "l2"}
 

@@ -1,6 +1,6 @@
-import type { Model } from "./bridge.ts";
-import { type PageState, stubModel } from "./stub.ts";
-import { PAGE_CLASS } from "./traits.ts";
+import type { Model } from "./model/bridge.ts";
+import { type PageState, stubModel } from "./model/stub.ts";
+import { PAGE_CLASS } from "./model/traits.ts";
 
 interface Module {
   default: { render(shown: { model: Model; el: Element }): unknown };

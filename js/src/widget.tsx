@@ -1,10 +1,12 @@
+// The base style comes first, so that the rules of the panes go before it.
+import "./base.css";
+import "./page.css";
 import { render as mount } from "preact";
 import { useMemo } from "preact/hooks";
-import { Boundary } from "./boundary.tsx";
-import type { Model } from "./bridge.ts";
-import { Root } from "./root.tsx";
-import { createScene } from "./scene.ts";
-import type { ViewName } from "./traits.ts";
+import type { Model } from "./model/bridge.ts";
+import { createScene } from "./state/scene.ts";
+import { Boundary } from "./views/boundary.tsx";
+import { Root } from "./views/root.tsx";
 
 interface Shown {
   model: Model;
@@ -25,7 +27,7 @@ interface Begun {
 /** Opens the model inside the boundary, so that data it cannot read is told to the reader too. */
 function Start({ model, element, end }: Begun) {
   const scene = useMemo(() => createScene(model, element, end), [model, element, end]);
-  return <Root scene={scene} view={model.get("_view") as ViewName} />;
+  return <Root scene={scene} view={model.get("_view") as string} />;
 }
 
 /** Shows a view of the model in `el`. What it subscribes to ends with the returned cleanup. */

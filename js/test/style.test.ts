@@ -1,15 +1,23 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
-import { contrast, luminance } from "./luminance.ts";
+import { contrast, luminance } from "./support/luminance.ts";
 
 // Tests run in the folder of package.json.
-const css = readFileSync("src/widget.css", "utf8");
+const sheets = new Map(
+  readdirSync("src", { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".css"))
+    .map((name) => [name, readFileSync(`src/${name}`, "utf8")]),
+);
+const css = [...sheets.values()].join("\n");
+const terms: Record<string, Record<"light" | "dark", string>> = JSON.parse(
+  readFileSync("../widget/prosect/colours.json", "utf8"),
+);
 
 type Channels = [red: number, green: number, blue: number];
 
 function variables(block: RegExp): Map<string, Channels> {
-  const text = css.match(block)?.[1] ?? "";
+  const text = [...css.matchAll(block)].map(([, inside]) => inside).join("\n");
   const found = text.matchAll(/--prosect-([\w-]+): #([0-9a-f]{6});/g);
   return new Map(
     [...found].map(([, name = "", hex = ""]) => {
@@ -20,8 +28,8 @@ function variables(block: RegExp): Map<string, Channels> {
 }
 
 const colours = {
-  light: variables(/^\.prosect \{(.*?)^\}/ms),
-  dark: variables(/^\.prosect\[data-theme="dark"\] \{(.*?)^\}/ms),
+  light: variables(/^\.prosect \{(.*?)^\}/gms),
+  dark: variables(/^\.prosect\[data-theme="dark"\] \{(.*?)^\}/gms),
 };
 const luminances = (of: Map<string, Channels>) =>
   new Map([...of].map(([name, channels]) => [name, luminance(channels)]));
@@ -74,5 +82,24 @@ test("every rule stays inside the view", () => {
   const selectors = css.replace(/\/\*.*?\*\//gs, "").matchAll(/([^{}]+)\{/g);
   for (const [, selector = ""] of selectors) {
     for (const part of selector.split(/,(?![^(]*\))/)) assert.match(part.trim(), /^\.prosect/);
+  }
+});
+
+test("the terms have the colours of the file that Python reads, in both themes", () => {
+  for (const [term, shades] of Object.entries(terms)) {
+    const name = term.replaceAll("_", "-");
+    for (const theme of ["light", "dark"] as const) {
+      const hex = colours[theme].get(name)?.map((channel) => channel.toString(16).padStart(2, "0"));
+      assert.equal(`#${hex?.join("")}`, shades[theme], `${theme} ${term}: run npm run build`);
+    }
+    assert.ok(css.includes(`.prosect-segment[data-term="${term}"]`), term);
+  }
+});
+
+test("every style sheet belongs to a module of its name, but those of the widget and the page", () => {
+  for (const name of sheets.keys()) {
+    if (["base.css", "page.css", "panes/term_colours.css"].includes(name)) continue;
+    const module = readFileSync(`src/${name.replace(/\.css$/, ".tsx")}`, "utf8");
+    assert.ok(module.includes(`import "./${name.split("/").at(-1)}";`), name);
   }
 });

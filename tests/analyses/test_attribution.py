@@ -26,7 +26,7 @@ def traced(family: str) -> prosect.Trace:
 def built(values: Tensor, targets: list[int] | None = None) -> Attribution:
     places = list(range(values.shape[1])) if targets is None else targets
     layers = list(range(len(values)))
-    return Attribution(values, values, torch.zeros_like(values), layers, places, None, 0)
+    return Attribution(values, values, torch.zeros_like(values), layers, places, None, 0, 0.0)
 
 
 LAYER = torch.tensor(
@@ -72,7 +72,7 @@ def test_chosen_targets_stay_where_they_are() -> None:
 
 
 def test_repr_says_how() -> None:
-    assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4)"
+    assert repr(MADE) == "Attribution(exact: layer 2, target 4, source 4, error 0.0e+00)"
     assert "16 probes" in repr(traced("bert").attribution(probes=16))
     trace = random_lens("gpt2").trace("a river")
     found = trace.attribution(head=(2, 1), times_input=True)
@@ -97,7 +97,7 @@ def test_what_is_known_of_all_layers_is_not_computed_again(monkeypatch: pytest.M
     def again(*_: Any, **__: Any) -> Any:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("prosect.analyses.maps.attribute", again)
+    monkeypatch.setattr("prosect.analyses.attribution.attribute", again)
     assert torch.equal(trace.attribution(progress=True).values, exact)
     found = trace.attribution(layers=[2, 1], targets=[3])
     assert (found.layers, found.targets) == ([2, 1], [3])
@@ -234,7 +234,7 @@ def test_a_bar_counts_the_tangents(
 def test_a_bar_appears_by_itself_where_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("prosect.analyses.attribution.PATIENCE", 1e-9)
+    monkeypatch.setattr("prosect.analyses.attribution.BAR_DELAY", 1e-9)
     count = random_lens("bert").trace(SHORT).hidden[0].numel()
     for ask in (lambda trace: trace.attribution(), lambda trace: trace.map("attribution")):
         ask(random_lens("bert").trace(SHORT))

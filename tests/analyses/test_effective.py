@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import prosect
-from prosect.analyses.effective import Freedom, NullSpace, random_baseline
+from prosect.analyses.effective import AttentionIdentifiability, NullSpace, random_baseline
 from prosect.anatomy.vocabulary import looking_back
 from prosect.errors import ProsectError
 from support.families import TEXTS, WINDOWS, random_lens, within_window
@@ -80,8 +80,8 @@ def test_alternatives_stay_within_the_window(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", WINDOWS)
-def test_a_windows_freedom_is_that_of_the_last_row_that_sees_most(family: str) -> None:
-    trace, free = windowed(family), windowed(family).freedom()
+def test_in_a_window_the_null_space_is_that_of_the_last_row_that_sees_most(family: str) -> None:
+    trace, free = windowed(family), windowed(family).attention_identifiability()
     n = len(trace.tokens)
     for layer in range(len(trace.attention)):
         visible, space = within_window(family, layer, n), trace.nullspace(layer, 2)
@@ -157,10 +157,10 @@ def test_a_direction_is_followed_by_every_row() -> None:
         torch.testing.assert_close(again.furthest, found.furthest)
 
 
-def test_a_null_space_is_that_of_the_freedom_asked_for() -> None:
+def test_a_null_space_is_that_of_the_options_asked_for() -> None:
     trace = traced("bert")
     for options in ({"value_bias": False}, {"tolerance": 0.3}):
-        free, space = trace.freedom(**options), trace.nullspace(1, 2, **options)
+        free, space = trace.attention_identifiability(**options), trace.nullspace(1, 2, **options)
         assert space.rank == int(free.rank[1, 2])
         assert space.dimension == int(free.dimension_with_sums[1, 2])
         assert space.rank < 8 or "tolerance" not in options
@@ -182,7 +182,7 @@ def test_the_basis_keeps_output_and_sums(family: str) -> None:
     torch.testing.assert_close(space.basis.T @ space.basis, eye)
     assert (space.basis.T @ t).abs().max() <= 1e-12 * t.norm()
     assert space.basis.sum(0).abs().max() <= 1e-12
-    free = trace.freedom()
+    free = trace.attention_identifiability()
     assert space.rank == int(free.rank[2, 1]) == torch.linalg.matrix_rank(t)
     assert space.dimension == int(free.dimension_with_sums[2, 1])
     with_ones = torch.cat([t, torch.ones(len(t), 1)], dim=1)
@@ -239,12 +239,12 @@ def test_directions_that_do_not_fit_are_refused(family: str, options: dict, mess
 @pytest.mark.parametrize("tolerance", [-1e-3, 1.0, float("nan")])
 def test_a_tolerance_is_a_share(tolerance: float) -> None:
     with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
-        traced("bert").freedom(tolerance=tolerance)
+        traced("bert").attention_identifiability(tolerance=tolerance)
     with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
         traced("bert").nullspace(0, 0, tolerance=tolerance)
     for wrong in ("no", 1, None):
         with pytest.raises(ProsectError, match="value_bias is True or False"):
-            traced("bert").freedom(value_bias=wrong)
+            traced("bert").attention_identifiability(value_bias=wrong)
 
 
 def test_heads_are_whole_numbers() -> None:
@@ -261,9 +261,9 @@ def test_heads_that_do_not_exist_are_refused(layer: int, head: int) -> None:
         traced("bert").nullspace(layer, head)
 
 
-def test_a_freedom_says_how_many_heads_are_identifiable() -> None:
+def test_attention_identifiability_says_how_many_heads_are_identifiable() -> None:
     rank, dimension, with_sums = torch.tensor([[[8, 7]], [[0, 1]], [[0, 0]]])
-    found = Freedom(8, rank, dimension, with_sums, torch.tensor([8]))
+    found = AttentionIdentifiability(8, rank, dimension, with_sums, torch.tensor([8]))
     assert found.identifiable.all()
     assert "2 of 2 heads identifiable, n = 8" in repr(found)
 

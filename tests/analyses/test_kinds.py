@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from prosect.analyses.kinds import kinds_of
@@ -50,7 +52,7 @@ def test_a_family_has_the_scopes_of_its_layers_in_order(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "gptj", "gemma2", "olmo2"])
-def test_every_kind_says_in_one_sentence_what_it_shows(family: str) -> None:
+def test_every_kind_says_what_it_shows_how_to_read_it_and_where_it_comes_from(family: str) -> None:
     kinds = kinds_of(random_lens(family).anatomy)
     assert len({kind.hint for kind in kinds.values()}) == len(kinds)
     for name, kind in kinds.items():
@@ -58,13 +60,15 @@ def test_every_kind_says_in_one_sentence_what_it_shows(family: str) -> None:
         assert kind.label
         assert kind.hint.endswith(".")
         assert ". " not in kind.hint
+        assert kind.reading.endswith(".")
+        assert kind.certificate.endswith(".")
+        assert re.search(r"et al\. \d{4}", kind.source)
+        assert str(kind) == f"{kind.label}: {kind.hint} {kind.reading} ({kind.source})"
 
 
-def test_a_map_is_costly_only_behind_a_feed_forward_that_mixes() -> None:
+def test_a_map_has_a_cost_only_behind_a_feed_forward_that_mixes() -> None:
     costly = {
-        family: [
-            name for name, kind in kinds_of(random_lens(family).anatomy).items() if kind.costly
-        ]
+        family: [name for name, kind in kinds_of(random_lens(family).anatomy).items() if kind.cost]
         for family in ("bert", "gpt2", "gptj")
     }
     others = ["contribution", "attribution", "value_zeroing"]

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import prosect
-from prosect.analyses.maps import pair_kinds
+from prosect.analyses.comparison import pair_kinds
 from prosect.anatomy.vocabulary import looking_back
 from prosect.tokens import Token
 from support.families import FAMILIES, TEXTS, WINDOWS, random_lens, random_model, within_window
@@ -26,7 +26,10 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
         ),
         ({"kind": "ATB", "baseline": "mean"}, "no baseline 'mean': choose one of zero, bias."),
         ({"kind": "ATB", "measure": "l2"}, "no measure 'l2': choose one of norm, alti."),
-        ({"kind": "norm", "measure": "alti"}, "the kind 'norm' does not have: choose one of ATTN"),
+        (
+            {"kind": "norm", "measure": "alti"},
+            "measure has no effect on the kind 'norm': leave it out, or choose one of ATTN, ATB,",
+        ),
         ({"kind": "attention", "rest": True}, "'attention' has no part that belongs to no token."),
         ({"kind": "value_zeroing", "rest": True}, "has no part that belongs to no token."),
     ]
@@ -52,7 +55,7 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
 def test_options_without_effect_on_a_kind_are_refused() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
     for name, kind in trace.kinds.items():
-        for option, value in (("value_bias", False), ("baseline", "bias")):
+        for option, value in (("value_bias", False), ("baseline", "bias"), ("measure", "alti")):
             chosen: dict[str, Any] = {option: value}
             if option not in kind.options:
                 with pytest.raises(

@@ -18,7 +18,7 @@ from browser.view import (
     TOKENS,
     ShownView,
     check_hostile,
-    check_the_hand,
+    check_selection,
 )
 
 #: The cell of the README.
@@ -47,7 +47,22 @@ def trace(notebook: Notebook) -> Notebook:
 
 def test_hover_click_and_open_reach_the_kernel(notebook: Notebook) -> None:
     cell = notebook.add(CELL)
-    check_the_hand(shown(notebook, cell))
+    check_selection(shown(notebook, cell))
+
+
+def test_a_hover_reaches_the_kernel_once_it_is_observed(notebook: Notebook) -> None:
+    view = shown(notebook, notebook.add(CELL))
+    view.token(FIRST_BANK).hover()
+    view.shows_source(FIRST_BANK)
+    assert notebook.ask("[view.hovered, view.source]") == [-1, -1]
+    view.rest()
+    notebook.tell("seen = []; view.observe(lambda change: seen.append(change.new), 'hovered')")
+    for token in (FIRST_BANK, LAST_BANK):
+        view.token(token).hover()
+        view.reads(hovered=token)
+    view.rest()
+    view.reads(hovered=-1, source=-1)
+    assert notebook.ask("[seen[0], seen[-1]]") == [FIRST_BANK, -1]
 
 
 def test_the_view_follows_python(notebook: Notebook) -> None:
@@ -104,7 +119,7 @@ def test_running_the_cell_again_leaves_nothing_behind(notebook: Notebook) -> Non
     notebook.tell("view.target = 1")
     view.shows_target(1)
     view.shows_head(0, 0)
-    check_the_hand(view)
+    check_selection(view)
     assert notebook.page.locator(".prosect").count() == 1
 
 
@@ -258,4 +273,3 @@ def test_pictures(notebook: Notebook, lab: Lab, width: int) -> None:
 def test_tokens_stand_as_the_tokenizer_made_them(notebook: Notebook) -> None:
     notebook.run(CELL.removesuffix("view\n"))
     assert notebook.ask("[token.label for token in trace.tokens]") == TOKENS
-    assert notebook.ask("view._about['holds']") is True

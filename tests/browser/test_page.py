@@ -22,7 +22,7 @@ from browser.view import (
     TEXT,
     ShownView,
     check_hostile,
-    check_the_hand,
+    check_selection,
 )
 from prosect.tokens import vocabulary_labels
 
@@ -53,7 +53,7 @@ def test_the_page_works_as_the_notebook_does(
 ) -> None:
     lens.trace(TEXT).explore().to_html(tmp_path / "page.html")
     window = open_page(tmp_path / "page.html")
-    check_the_hand(shown(window))
+    check_selection(shown(window))
     expect(window.page).to_have_title(f"{TEXT} – prosect")
 
 
@@ -155,7 +155,7 @@ def test_the_command_writes_the_page(open_page: OpenPage, tmp_path: Path) -> Non
     command = [sys.executable, "-m", "prosect.cli", TEXT, "-o", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "sum to" in done.stdout
-    check_the_hand(shown(open_page(path)))
+    check_selection(shown(open_page(path)))
 
 
 def test_every_kind_of_map_opens(lens: prosect.Lens, open_page: OpenPage, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_every_kind_of_map_opens(lens: prosect.Lens, open_page: OpenPage, tmp_pa
         view.nothing_sticks_out()
 
 
-def test_neighbours_are_found_in_the_vocabulary(
+def test_neighbors_are_found_in_the_vocabulary(
     lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
 ) -> None:
     trace = lens.trace(TEXT)
@@ -218,10 +218,10 @@ def test_the_line_under_the_map_says_what_is_determined(
     lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
 ) -> None:
     trace = lens.trace(f"{TEXT} {TEXT} {TEXT}")
-    free, n = trace.freedom(), len(trace.tokens)
+    free, n = trace.attention_identifiability(), len(trace.tokens)
     trace.explore(layer=3, head=7).to_html(tmp_path / "page.html")
     view = shown(open_page(tmp_path / "page.html"))
-    line = view.part("freedom")
+    line = view.part("identifiability")
     rank, directions = int(free.rank[3, 7]), int(free.dimension[3, 7])
     assert 1 < directions == n - rank
     expect(line).to_have_text(
@@ -239,7 +239,8 @@ def test_the_line_under_the_map_says_what_is_determined(
     expect(line).to_have_count(0)
     lens.trace(TEXT).explore(layer=3, head=7).to_html(tmp_path / "short.html")
     view = shown(open_page(tmp_path / "short.html"))
-    expect(view.part("freedom")).to_have_text("n 16 · rank 16 · nothing can change: identifiable")
+    line = view.part("identifiability")
+    expect(line).to_have_text("n 16 · rank 16 · nothing can change: identifiable")
 
 
 @pytest.mark.parametrize("width", [1440, 1000, 700])
@@ -256,7 +257,7 @@ def test_pictures_of_the_vocabulary(
     window = open_page(tmp_path / "page.html", color_scheme=scheme, viewport=size)
     view = shown(window)
     expect(view.neighbors(0).first.locator("bdi")).to_have_text("bank")
-    expect(view.part("freedom")).to_contain_text("not identifiable")
+    expect(view.part("identifiability")).to_contain_text("not identifiable")
     view.nothing_sticks_out()
     path = BUILD / "screenshots" / f"vocabulary-{width}-{scheme}.png"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Position, expect
 
 from browser.hosts import eventually
 
@@ -171,27 +171,32 @@ class ShownView:
         expect(word).to_have_attribute("aria-pressed", "true")
 
     def neighbors(self, row: int) -> Locator:
-        """Return the neighbours of a row, nearest first; row 0 is the embeddings."""
+        """Return the neighbors of a row, nearest first; row 0 is the embeddings."""
         return self.root.locator(f'[data-testid="neighbor-row"][data-row="{row}"]').locator(
             '[data-testid="neighbor"]'
         )
 
     def point_at_cell(self, target: int, source: int) -> None:
         """Hover a cell of the open map."""
-        canvas = self.part("map-canvas")
-        cell = float(canvas.get_attribute("data-cell") or "nan")
-        canvas.hover(position={"x": (source + 0.5) * cell, "y": (target + 0.5) * cell})
+        self.part("map-canvas").hover(position=self._cell(target, source))
+
+    def click_cell(self, target: int, source: int) -> None:
+        """Pin a cell of the open map, or release it."""
+        self.part("map-canvas").click(position=self._cell(target, source))
+
+    def _cell(self, target: int, source: int) -> Position:
+        cell = float(self.part("map-canvas").get_attribute("data-cell") or "nan")
+        return {"x": (source + 0.5) * cell, "y": (target + 0.5) * cell}
 
 
-def check_the_hand(view: ShownView) -> None:
-    """Hover, pin and open on the Explorer of ``TEXT``; what counts follows, and so do all panes."""
+def check_selection(view: ShownView) -> None:
+    """Hover, pin and open on the Explorer of ``TEXT``: the traits follow, and so do all panes."""
     eventually(lambda: view.labels, TOKENS)
     view.token(FIRST_BANK).hover()
     view.shows_source(FIRST_BANK)
-    view.reads(source=FIRST_BANK)
     view.rest()
     view.shows_source(-1)
-    view.reads(source=-1)
+    view.reads(source=-1, hovered=-1)
 
     view.click_thumbnail(3, 7)
     view.shows_head(3, 7)
@@ -206,7 +211,15 @@ def check_the_hand(view: ShownView) -> None:
     view.point_at_cell(FIRST_BANK, LAST_BANK)
     expect(view.part("readout")).to_have_text(re.compile(r"bank₁ → bank₂\s.*rank \d+ of 16"))
     view.shows_source(LAST_BANK)
+    view.click_cell(LAST_BANK, FIRST_BANK)
+    view.reads(target=LAST_BANK, source=FIRST_BANK)
     view.rest()
+    view.shows_source(FIRST_BANK)
+    view.reads(source=FIRST_BANK, hovered=-1)
+    view.click_cell(LAST_BANK, FIRST_BANK)
+    view.reads(target=-1, source=-1)
+    view.rest()
+    view.shows_source(-1)
     view.nothing_sticks_out()
 
 

@@ -25,9 +25,9 @@ def test_the_shares_are_those_asked_for() -> None:
         predictable = [t for t in tokens if not t.special and t.id != lens.tokenizer.unk_token_id]
         assert len(chosen.positions) == int(0.15 * len(predictable) + 0.5)
         assert chosen.targets == [tokens[place].id for place in chosen.positions]
-        assert set(chosen.instead) <= set(chosen.positions)
+        assert set(chosen.replacements) <= set(chosen.positions)
         for place in chosen.positions:
-            read = chosen.instead.get(place)
+            read = chosen.replacements.get(place)
             kinds["kept" if read is None else "masked" if read == mask else "random"] += 1
     total = sum(kinds.values())
     assert total > 1000
@@ -51,7 +51,7 @@ def test_random_tokens_are_ordinary_ones_drawn_from_the_whole_vocabulary() -> No
     lens = random_lens("bert")
     tokenizer: Any = lens.tokenizer
     choose = Chooser(lens, Masking(share=1.0, masked=0.0, random=1.0))
-    drawn = {id for text in MANY for id in choose(text).instead.values()}
+    drawn = {id for text in MANY for id in choose(text).replacements.values()}
     ordinary = ordinary_ids(tokenizer)
     assert drawn == set(ordinary)
     assert set(ordinary) | {*tokenizer.all_special_ids} == set(tokenizer.get_vocab().values())
@@ -90,7 +90,7 @@ def test_a_causal_model_predicts_from_the_state_before_and_reads_the_text_as_it_
     chosen = Chooser(lens, Masking(share=1.0))(TEXTS[0])
     assert chosen.positions == list(range(len(tokens) - 1))
     assert chosen.targets == [token.id for token in tokens[1:]]
-    assert chosen.instead == {}
+    assert chosen.replacements == {}
     assert len(Chooser(lens, Masking())(TEXTS[0]).positions) == int(0.15 * (len(tokens) - 1) + 0.5)
     assert Chooser(lens, Masking())("a").positions == []  # nothing stands before it
 
@@ -132,4 +132,4 @@ def test_a_tokenizer_without_a_mask_is_refused_unless_nothing_is_masked() -> Non
         Chooser(lens, Masking())
     chosen = Chooser(lens, Masking(masked=0.0, random=0.5))(TEXTS[0])
     assert chosen.positions
-    assert word_pieces().mask_token_id not in chosen.instead.values()
+    assert word_pieces().mask_token_id not in chosen.replacements.values()

@@ -73,7 +73,7 @@ def test_the_default_head_predicts_what_one_prediction_after_the_other_gives(fam
     row = 0
     for text in MANY[:6]:
         chosen = Chooser(lens, masking)(text)
-        trace = lens.trace(text, instead=chosen.instead)
+        trace = lens.trace(text, replacements=chosen.replacements)
         for place, target in zip(chosen.positions, chosen.targets, strict=True):
             best = [trace.predict(subset, place, k=1)[0].id for subset in subsets_of(TERMS)]
             assert found["default"][row].tolist() == best
@@ -95,7 +95,7 @@ def test_all_terms_predict_what_the_model_itself_predicts_of_what_it_reads(famil
     for text in MANY[:8]:
         chosen = Chooser(lens, masking)(text)
         ids = [token.id for token in lens.tokens(text)]
-        for place, id in chosen.instead.items():
+        for place, id in chosen.replacements.items():
             ids[place] = id
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids])).logits[0, chosen.positions]
@@ -299,7 +299,7 @@ def test_the_default_head_is_judged_on_the_learned_heads_targets_too() -> None:
     held = set(parted(np.array([content(text) for text in MANY], np.uint64), 0)[2].tolist())
     for text in (text for text in MANY if content(text) in held):
         chosen = Chooser(lens, masking)(text)
-        trace = lens.trace(text, instead=chosen.instead)
+        trace = lens.trace(text, replacements=chosen.replacements)
         for place, target in zip(chosen.positions, chosen.targets, strict=True):
             right.append(trace.predict(position=place, k=1)[0].id == target)
     assert len(right) == found.about.tokens["test targets"]

@@ -205,7 +205,7 @@ def test_short_texts_have_nothing_to_take_away(family: str) -> None:
     assert len(trace.tokens) <= 8
     assert torch.equal(trace.map("effective").values, trace.attention)
     assert (trace.map("null").values == 0).all()
-    free = trace.freedom()
+    free = trace.attention_identifiability()
     assert (free.rank == len(trace.tokens)).all()
     assert (free.dimension == 0).all()
     assert free.identifiable.all()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import prosect
+from prosect.analyses.maps import last_parts
 from prosect.analyses.predictions import logits_of_one
 from support.families import (
     PAIRS,
@@ -40,7 +41,7 @@ def test_a_linear_head_reads_each_part_by_itself() -> None:
     trace = lens.trace(TEXTS[0])
     found = trace.logit_contributions(5, 3)
     weight = lens.model.lm_head.weight[5]
-    blocks = trace._maps.last_parts(3)
+    blocks = last_parts(trace.analyses, 3)
     for source, part in enumerate(blocks[0]):
         assert float(found.values[source]) == pytest.approx(float(part @ weight), abs=1e-10)
     assert (found.values[4:] == 0).all()  # tokens after it have no part in it

@@ -151,7 +151,7 @@ def test_a_layer_whose_output_is_changed_behind_its_parts_is_refused(family: str
     last = scope_kinds(trace)[-1]
     with pytest.raises(prosect.ReconstructionError, match=f"The parts of the map {last} miss"):
         trace.map(last)
-    with pytest.raises(prosect.ReconstructionError, match="The parts of the contributions miss"):
+    with pytest.raises(prosect.ReconstructionError, match="The parts of the map contribution miss"):
         trace.map("contribution")
 
 

@@ -18,8 +18,7 @@ import transformers
 import prosect
 from prosect.tokens import vocabulary_labels
 from prosect.views import payload
-from prosect.views import view as views
-from prosect.views.payload import BUDGET, WORK
+from prosect.views.payload import MAX_EAGER_FLOPS, MAX_INITIAL_BYTES
 from prosect.views.view import PLACE, View
 from support.arrays import decode
 from support.families import STACKS, TEXTS, random_lens, sample, word_pieces
@@ -36,7 +35,7 @@ def trace() -> prosect.Trace:
 def long_trace() -> prosect.Trace:
     """512 tokens, 6 layers of 12 heads: more than is sent at once."""
     trace = prosect.load().trace("a" + "," * 509)
-    assert 2 * trace.attention.numel() > BUDGET
+    assert 2 * trace.attention.numel() > MAX_INITIAL_BYTES
     return trace
 
 
@@ -91,14 +90,15 @@ def test_tens_of_thousands_of_words_are_counted_too(monkeypatch: pytest.MonkeyPa
     trace = random_lens("bert").trace(TEXTS[0])
     found = trace.identify(10, "cosine", "vocabulary")
     many = replace(found, ids=torch.arange(70_000).view(7, 1000, 10))
-    monkeypatch.setitem(trace._identities, (10, "cosine", "vocabulary", False, True), many)
-    ids = payload.neighbors(trace)["neighbors/vocabulary/cosine/ids"]()
+    monkeypatch.setattr("prosect.analyses.identity.identify", lambda *_: many)
+    arrays = {array.name: array for array in payload.neighbors(trace)}
+    ids = arrays["neighbors/vocabulary/cosine/ids"].compute()
     assert ids.dtype == np.uint32
     assert (ids.flatten() == np.arange(70_000)).all()
 
 
 def test_the_freedom_of_every_head_travels_with_its_map(trace: prosect.Trace) -> None:
-    free = trace.freedom()
+    free = trace.attention_identifiability()
     for view in (prosect.Heatmap(trace), trace.explore()):
         rank, dimension, with_sums = array(view, "freedom")
         assert (rank == free.rank.numpy()).all()
@@ -109,7 +109,7 @@ def test_the_freedom_of_every_head_travels_with_its_map(trace: prosect.Trace) ->
 @pytest.mark.parametrize("view", VIEWS)
 def test_places_start_where_they_are_asked_to(view: type[View], trace: prosect.Trace) -> None:
     made = view(trace, layer=2, head=-1, target=3, source=0, theme="dark")
-    assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, "attention", "dark"]
+    assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, -1, "attention", "dark"]
 
 
 @pytest.mark.parametrize("view", [prosect.Neighbors, prosect.Explorer])
@@ -140,6 +140,7 @@ def test_views_without_neighbours_refuse_their_traits(
         ("head", 4, "head counts from 0 to 3"),
         ("target", 99, "target counts from 0 to "),
         ("source", -2, "source counts from 0 to "),
+        ("hovered", 99, "hovered counts from 0 to "),
         ("kind", "ATBX", "choose one of attention"),
         ("theme", "pink", "theme"),
         ("candidates", "world", "choose 'sentence' or 'vocabulary'"),
@@ -184,10 +185,10 @@ def ask(view: View, name: object) -> tuple[dict[str, Any], list[bytes]]:
 
 def test_maps_over_the_budget_are_sent_when_asked_for(long_trace: prosect.Trace) -> None:
     view = prosect.Explorer(long_trace)
-    assert len(view._data) < BUDGET
+    assert len(view._data) < MAX_INITIAL_BYTES
     maps = [f"map/{kind}/{layer}" for kind in long_trace.kinds for layer in range(6)]
-    costly = [f"overview/{name}" for name, kind in long_trace.kinds.items() if kind.costly]
-    searched = [name for name in view._sources if "vocabulary" in name]
+    costly = [f"overview/{name}" for name, kind in long_trace.kinds.items() if kind.cost]
+    searched = [name for name in view._table if "vocabulary" in name]
     assert set(view._remote) == {*maps, *costly, *searched}
     content, buffers = ask(view, "map/attention/4")
     assert content["reply"] == "7"
@@ -218,7 +219,7 @@ def large_vocabulary(words: int) -> prosect.Trace:
 
 def test_a_huge_vocabulary_is_searched_when_it_is_asked_for() -> None:
     trace = large_vocabulary(256_000)
-    assert trace.hidden.numel() * 256_000 > WORK
+    assert trace.hidden.numel() * 256_000 > MAX_EAGER_FLOPS
     view = prosect.Neighbors(trace, candidates="vocabulary")
     assert set(SEARCHED) <= set(view._remote)
     assert not trace.identified(candidates="vocabulary")
@@ -240,9 +241,9 @@ def test_a_search_that_takes_too_long_says_how_to_have_it(
     trace: prosect.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = random_lens("bert").trace(TEXTS[1])
-    monkeypatch.setattr(payload, "WORK", 1.0)
+    monkeypatch.setattr(payload, "MAX_EAGER_FLOPS", 1.0)
     view = prosect.Neighbors(trace)
-    monkeypatch.setattr(views, "PATIENCE", 1.0)
+    monkeypatch.setattr(payload, "MAX_ANSWER_FLOPS", 1.0)
     content, buffers = ask(view, SEARCHED[0])
     assert not buffers
     call = "trace.identify(metric='cosine', candidates='vocabulary')"
@@ -251,6 +252,57 @@ def test_a_search_that_takes_too_long_says_how_to_have_it(
     exec(call)
     content, buffers = ask(view, SEARCHED[0])
     assert buffers
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "hint"),
+    [
+        (
+            "freedom",
+            "trace.attention_identifiability()",
+            "The identifiability of attention takes long for",
+        ),
+        ("map/ATBFF/1", "trace.map('ATBFF')", "ATBFF takes long for"),
+        ("map/attribution/0", "trace.map('attribution')", "Attribution takes long for"),
+    ],
+)
+def test_an_array_that_takes_too_long_says_how_to_have_it(
+    name: str, call: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = random_lens("bert").trace("a river")
+    monkeypatch.setattr(payload, "MAX_EAGER_FLOPS", 1.0)
+    view = prosect.Explorer(trace)
+    assert name in view._remote
+    monkeypatch.setattr(payload, "MAX_ANSWER_FLOPS", 1.0)
+    content, buffers = ask(view, name)
+    assert not buffers
+    assert content["error"].startswith(hint)
+    assert f"run {call} in a cell" in content["error"]
+    exec(call)
+    content, buffers = ask(view, name)
+    assert buffers
+
+
+@pytest.mark.parametrize("family", ["bert", "gptj", "gemma2"])
+def test_the_kinds_that_are_shown_say_what_those_of_the_trace_say(family: str) -> None:
+    trace = random_lens(family).trace("a river")
+    shown = prosect.Heatmap(trace)._kinds
+    assert json.loads(json.dumps(shown)) == shown
+    for kind, sent in zip(trace.kinds.values(), shown, strict=True):
+        assert sent["hint"].startswith(kind.hint.rstrip("."))
+        fields = ("name", "label", "group", "reading", "source", "per_head", "signed")
+        assert {name: sent[name] for name in fields} == {n: getattr(kind, n) for n in fields}
+
+
+def test_an_estimate_is_called_one_until_the_map_is_exact() -> None:
+    trace = random_lens("bert").trace("a river")
+
+    def hint() -> str:
+        return {kind["name"]: kind["hint"] for kind in prosect.Heatmap(trace)._kinds}["attribution"]
+
+    assert hint().endswith(", as shares, estimated from 16 probes a token.")
+    trace.map("attribution")
+    assert hint() == trace.kinds["attribution"].hint
 
 
 @pytest.mark.parametrize("family", STACKS)

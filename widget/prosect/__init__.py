@@ -3,9 +3,15 @@
 from prosect import corpus, figures
 from prosect._version import __version__
 from prosect.analyses.attribution import Attribution
-from prosect.analyses.effective import Alternative, EffectiveCorrelation, Freedom, NullSpace
+from prosect.analyses.comparison import Comparison
+from prosect.analyses.effective import (
+    Alternative,
+    AttentionIdentifiability,
+    EffectiveCorrelation,
+    NullSpace,
+)
 from prosect.analyses.identity import Identity
-from prosect.analyses.maps import Comparison, TokenMap
+from prosect.analyses.maps import TokenMap
 from prosect.analyses.predictions import LogitContributions, Prediction
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.corpus.identifiability import Identifiability, learn_identity
@@ -18,12 +24,12 @@ from prosect.views import Explorer, Heatmap, Neighbors, TermBars, link
 
 __all__ = [
     "Alternative",
+    "AttentionIdentifiability",
     "Attribution",
     "Comparison",
     "Diagnosis",
     "EffectiveCorrelation",
     "Explorer",
-    "Freedom",
     "Heatmap",
     "Identifiability",
     "Identity",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from prosect._version import __version__
 from prosect.errors import ProsectError
 from prosect.lens import load
-from prosect.views.payload import values_of
+from prosect.validation import check_known
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,13 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trace = load(options.model).trace(options.text)
         terms = trace.terms()
-        values_of(trace, options.kind)  # refuses an unknown kind
+        check_known(options.kind, list(trace.kinds), "kind of map")
         trace.explore(kind=options.kind).to_html(options.output)
     except (ProsectError, OSError) as error:
         print(f"prosect: {error}", file=sys.stderr)
         return 1
     print(f"{trace.lens.name}: {len(trace.tokens)} tokens, {len(trace.attention)} layers")
     print(f"The four terms sum to every hidden state within {terms.error:.1e} (relative).")
+    print(f"The map that is open: {trace.kinds[options.kind]}")
     print(f"Wrote {options.output}: open it in any browser.")
     return 0
 

@@ -1,13 +1,16 @@
 """The colours of the terms, the same in every widget and figure.
 
-Chosen to be told apart by colour-blind readers; the front end has the same in its style sheet, with
-lighter ones for dark themes.
+They can be told apart by colour-blind readers. ``colours.json`` is the only place that holds them:
+the build of the front end writes its style sheet from it, for light and for dark themes.
 """
 
-TERM_COLOURS = {
-    "input": "#4e79a7",
-    "attention": "#e08214",
-    "feed_forward": "#2a9d74",
-    "bias": "#9aa0a6",
-    "source": "#8f5fb0",
+import json
+from importlib.resources import files
+
+TERM_COLOURS: dict[str, str] = {
+    term: shades["light"]
+    for term, shades in json.loads(
+        files("prosect").joinpath("colours.json").read_text(encoding="utf-8")
+    ).items()
 }
+"""By the name of the term, for light backgrounds: figures have no dark theme."""

@@ -15,8 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from prosect._version import __version__
+from prosect.analyses.attribution import attribution
+from prosect.analyses.cache import Analyses
 from prosect.analyses.certificate import TOLERANCES
-from prosect.analyses.maps import Maps
+from prosect.analyses.kinds import kinds, token_map
 from prosect.analyses.predictions import logits_of_one
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.anatomy.families import anatomies_of
@@ -28,6 +30,7 @@ from prosect.engines.splits import By
 from prosect.engines.terms import reconstruction_error
 from prosect.errors import ProsectError
 from prosect.lens import Lens
+from prosect.unwrap import unwrap
 
 TOKENS = 8
 """How many tokens the model is tried on."""
@@ -86,7 +89,8 @@ def doctor(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Diag
     Parameters
     ----------
     model
-        Any model of transformers, or a Lens; one that is not supported gets the reason, not an error.
+        Any model of transformers, what holds one (see :class:`Lens`), or a Lens; one that is not
+        supported gets the reason, not an error.
     tokenizer
         Its tokenizer, to be checked too.
 
@@ -108,6 +112,8 @@ def _examine(model: Any, tokenizer: PreTrainedTokenizerBase | None) -> list[Row]
         Row("architecture", None, _architecture(model)),
     ]
     try:
+        model, own_tokenizer = unwrap(model)
+        tokenizer = own_tokenizer if tokenizer is None else tokenizer
         anatomy, decoder = anatomies_of(model)
     except Exception as error:
         return [*rows, Row("trace", False, _reason(error))]
@@ -204,7 +210,7 @@ def _ids(
     allowed = [id for id in range(words.num_embeddings) if id not in special]
     count = TOKENS if anatomy.positions is None else min(TOKENS, anatomy.positions)
     drawn = torch.randint(len(allowed), (1, count), generator=torch.Generator().manual_seed(0))
-    return torch.tensor(allowed)[drawn].to(words.weight.device)
+    return torch.tensor(allowed)[drawn].to(words.device)
 
 
 def _capture(anatomy: Anatomy, inputs: dict[str, Tensor]) -> tuple[Run, float]:
@@ -266,13 +272,13 @@ def _finer(stacks: Stacks, dtype: torch.dtype) -> str:
 
 
 def _maps(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
-    maps = Maps(one, anatomy, dtype)
-    names = [name for name in maps.kinds if name != "attribution"]
-    return f"{', '.join(names)}, error {max(maps.map(name).error for name in names):.1e}"
+    analyses = Analyses(one, anatomy, dtype)
+    names = [name for name, kind in kinds(analyses).items() if kind.estimate is None]
+    return f"{', '.join(names)}, error {max(token_map(analyses, n).error for n in names):.1e}"
 
 
 def _attribution(one: Run, anatomy: Anatomy, dtype: torch.dtype) -> str:
-    Maps(one, anatomy, dtype).attribution(probes=2, layers=[0])
+    attribution(Analyses(one, anatomy, dtype), probes=2, layers=[0])
     return "exact, and by random probes"
 
 

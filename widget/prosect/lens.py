@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
@@ -22,21 +22,28 @@ from transformers import (
 )
 
 from prosect.anatomy.families import anatomies_of
+from prosect.anatomy.weights import innermost
 from prosect.capture.run import run
 from prosect.demo.models import named
 from prosect.errors import ProsectError, TextLengthError
+from prosect.hub import hub_answers
+from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Pieces, Token, in_place_of, read_tokens
 from prosect.trace import Trace
+from prosect.unwrap import unwrap
 from prosect.validation import check_count
+
+PLACES = ("revision", "cache_dir", "token", "subfolder", "force_download", "local_files_only")
+"""Options of ``from_pretrained`` that say where files are: for the tokenizer as for the model."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A text or a pair of texts, and what is read in the place of some of its tokens."""
+    """A text or a pair of texts, and the token ids that replace some of its own."""
 
     text: str
     pair: str | None = None
-    instead: Mapping[int, int] = field(default_factory=dict)
+    replacements: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -44,6 +51,7 @@ class Given:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
+@in_plain_arithmetic
 class Lens:
     """A transformers model with its tokenizer, ready to trace texts.
 
@@ -54,9 +62,11 @@ class Lens:
     Parameters
     ----------
     model
-        A model of a supported architecture, with or without an output head.
+        A model of a supported architecture, with or without an output head; or a pipeline, a
+        SentenceTransformer, a PeftModel, a compiled or a DataParallel model that holds one. The
+        model inside is used, adapters included.
     tokenizer
-        Its tokenizer.
+        Its tokenizer. A pipeline and a SentenceTransformer bring their own.
     name
         What to call the model in views; its ``name_or_path`` by default.
 
@@ -76,13 +86,18 @@ class Lens:
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, name: str | None = None
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        name: str | None = None,
     ) -> None:
-        self.anatomy, self.decoder = anatomies_of(model)
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = name or Path(model.name_or_path or "").name or self.anatomy.family
-        _check_tokenizer(tokenizer, self.anatomy.words.num_embeddings)
+        inner, own_tokenizer = unwrap(model)
+        self.anatomy, self.decoder = anatomies_of(inner)
+        self.model: PreTrainedModel = inner
+        self.name = name or Path(inner.name_or_path or "").name or self.anatomy.family
+        given = own_tokenizer if tokenizer is None else tokenizer
+        self.tokenizer = _checked_tokenizer(given, self.anatomy.words.num_embeddings)
 
     def __repr__(self) -> str:
         anatomy = self.anatomy
@@ -95,7 +110,7 @@ class Lens:
         pair: str | None = None,
         *,
         target: str | None = None,
-        instead: Mapping[int, int] | None = None,
+        replacements: Mapping[int, int] | None = None,
     ) -> Trace:
         """Run the model on one text, or on a pair of texts, and keep everything it computed.
 
@@ -109,24 +124,23 @@ class Lens:
             For a model with encoder and decoder: the text that the decoder reads (teacher forcing)
             while it attends to the first. The trace is then the decoder's, and its ``encoder`` is
             the trace of the first text; without a target the trace is the encoder's.
-        instead
-            What the model reads in the place of some tokens of the text or pair: their positions,
-            and the indices in the vocabulary to put there, such as the mask token's. The trace's
-            tokens are those that were read.
+        replacements
+            Other tokens for the model to read, such as the mask token: from positions in the text or
+            pair to token ids. The trace's tokens are those that were read.
 
         Raises
         ------
         TypeError
             If a text is not a string.
         ProsectError
-            If a text is empty or too long, the model cannot read what is given, a position or index
-            of ``instead`` does not exist, or the model computes NaN or infinite values.
+            If a text is empty or too long, the model cannot read a pair or a target, a position or
+            token id of ``replacements`` does not exist, or the model computes NaN or infinite values.
         """
-        (one,) = self._trace_batch([Given(text, pair, instead or {})])
+        (one,) = self._trace_batch([Given(text, pair, replacements or {})])
         return one if target is None else self._trace_target(one, target)
 
     def tokens(self, text: str, pair: str | None = None) -> list[Token]:
-        """What the model reads of a text or pair, one token a position.
+        """The tokens that the model reads for a text or pair, in order.
 
         Raises
         ------
@@ -136,7 +150,7 @@ class Lens:
         return self._read(Given(text, pair))[1]
 
     def fits(self, text: str) -> bool:
-        """Whether the text has at least one token and at most as many as the model has positions."""
+        """Whether the text has at least one token and not more than the model has positions."""
         try:
             self._read(Given(text))
         except TextLengthError:
@@ -149,7 +163,7 @@ class Lens:
         *,
         batch_size: int = 16,
         progress: bool = False,
-        instead: Iterable[Mapping[int, int]] | None = None,
+        replacements: Iterable[Mapping[int, int]] | None = None,
     ) -> Iterator[Trace]:
         """Trace many texts, a batch at a time; padding never shows.
 
@@ -161,24 +175,23 @@ class Lens:
             How many go through the model at once; only so many are in memory unless they are kept.
         progress
             Show a bar with rate and time left.
-        instead
-            For each text, what the model reads in the place of some of its tokens, as in
-            :meth:`trace`.
+        replacements
+            One mapping for each text, as in :meth:`trace`.
 
         Raises
         ------
         TypeError, ProsectError
-            As :meth:`trace`; the message names the text by its number, from 0. Also if there is not
-            one ``instead`` a text.
+            As :meth:`trace`; the message names the text by its number, from 0. Also if texts and
+            ``replacements`` differ in number.
         """
         check_count(batch_size, "batch_size counts texts")
         if isinstance(texts, str):
-            raise TypeError("traces takes many texts: for a single one use trace(text).")
+            raise TypeError("texts must be several texts, got one string: use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
         bar = tqdm(texts, total=total, unit="text", disable=not progress)
         batch: list[Given] = []
         first = 0
-        for item, ids in _each_with(bar, instead):
+        for item, ids in _with_replacements(bar, replacements):
             number = first + len(batch)
             pair = (item, None) if isinstance(item, str) else _as_pair(item, number)
             batch.append(Given(*pair, ids))
@@ -210,14 +223,14 @@ class Lens:
         decoder = self.decoder
         if decoder is None:
             raise ProsectError(
-                f"{self.name} has no decoder beside its encoder: leave out the target."
+                f"target needs a model with encoder and decoder, and {self.name} is not one."
             )
         _check_text(target)
         encoding = self.tokenizer(text_target=target, verbose=False)
         tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
         self._check_length(tokens, decoder.positions, (target,))
-        device = self.anatomy.words.weight.device
+        device = self.anatomy.words.device
         ids = torch.tensor([[token.id for token in tokens]], device=device)
         inputs = {
             "input_ids": ids,
@@ -239,22 +252,22 @@ class Lens:
             if name in self.tokenizer.model_input_names
         }
         fields["attention_mask"] = [1] * len(tokens)
-        for position, id in given.instead.items():
-            self._check_instead(position, id, len(tokens))
+        for position, id in given.replacements.items():
+            self._check_replacement(position, id, len(tokens))
             tokens[position] = in_place_of(tokens[position], id, self.tokenizer)
             fields["input_ids"][position] = id
         self._check_types(fields.get("token_type_ids", ()))
         return fields, tokens
 
-    def _check_instead(self, position: int, id: int, count: int) -> None:
+    def _check_replacement(self, position: int, id: int, count: int) -> None:
         if not 0 <= position < count:
             raise ProsectError(
-                f"There is no token {position} to read another instead of: "
-                f"positions count from 0 to {count - 1}."
+                f"Position {position} in replacements is outside the text "
+                f"(positions 0 to {count - 1})."
             )
         size = self.anatomy.words.num_embeddings
         if not 0 <= id < size:
-            raise ProsectError(f"There is no token of index {id}: {self.name} embeds {size}.")
+            raise ProsectError(f"Token id {id} is outside the vocabulary (size {size}).")
 
     def _tokens(self, encoding: BatchEncoding, texts: Sequence[str]) -> list[Token]:
         if encoding.encodings is not None:
@@ -271,7 +284,7 @@ class Lens:
         """
         width = max(len(fields["input_ids"]) for fields in texts)
         padding = {"input_ids": self.tokenizer.pad_token_id or 0}
-        device = self.anatomy.words.weight.device
+        device = self.anatomy.words.device
         return {
             name: torch.tensor(
                 [f[name] + [padding.get(name, 0)] * (width - len(f[name])) for f in texts],
@@ -282,9 +295,9 @@ class Lens:
 
     def _check_types(self, types: Sequence[int]) -> None:
         known = next((e.module for e in self.anatomy.embeddings if e.name == "type"), None)
-        if isinstance(known, nn.Embedding) and max(types, default=0) >= known.num_embeddings:
+        if known is not None and max(types, default=0) >= innermost(known).num_embeddings:
             raise ProsectError(
-                f"{self.name} does not tell the texts of a pair apart: join them into one text."
+                f"{self.name} has one token type and cannot read a pair: join the texts into one."
             )
 
     def _check_length(
@@ -314,16 +327,19 @@ def _check_text(text: object) -> None:
         )
 
 
-def _each_with(
-    texts: Iterable[Any], instead: Iterable[Mapping[int, int]] | None
+def _with_replacements(
+    texts: Iterable[Any], replacements: Iterable[Mapping[int, int]] | None
 ) -> Iterator[tuple[Any, Mapping[int, int]]]:
-    """Each text with what is read instead of some of its tokens."""
-    if instead is None:
+    """Each text with its replacements."""
+    if replacements is None:
         yield from ((text, {}) for text in texts)
         return
-    for text, ids in zip_longest(texts, instead):
+    for text, ids in zip_longest(texts, replacements):
         if text is None or ids is None:
-            raise ProsectError("instead says for each text what to read: give one mapping a text.")
+            raise ProsectError(
+                "replacements must hold one mapping for each text, got "
+                f"{'fewer' if ids is None else 'more'} mappings than texts."
+            )
         yield text, ids
 
 
@@ -343,15 +359,16 @@ def _start_token(config: Any, tokenizer: PreTrainedTokenizerBase) -> Token:
     return Token(string, id, None, None, True, string)
 
 
-def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
-    """Open a model by name.
+def load(model: Any = None, **options: Any) -> Lens:
+    """Open a model by its name, or one that is at hand.
 
     Parameters
     ----------
-    name
+    model
         A model id; a local folder; a short name of a model that comes as a Python package
         ("minilm", "smollm2", "rxnmapper", "antiberty"); or nothing for the demo model, "minilm".
         A short name goes before a folder of that name: write "./smollm2" for the folder.
+        Or an object that brings its tokenizer: a pipeline or a SentenceTransformer.
     **options
         Passed on to ``from_pretrained`` of the model, such as ``dtype`` or ``device_map``.
         Code that comes with a model is never run.
@@ -360,7 +377,7 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
     ------
     ProsectError
         If the package of a short name is not installed (the message says how to get it), or
-        nothing can be loaded under the name.
+        nothing can be loaded under the name. Without a network only models in the cache load.
     UnsupportedModelError
         If the architecture is not supported.
     """
@@ -369,20 +386,33 @@ def load(name: str | os.PathLike[str] | None = None, **options: Any) -> Lens:
             "prosect does not run code that comes with a model: "
             "load such a model yourself and pass it to prosect.Lens(model, tokenizer)."
         )
-    known = named("minilm" if name is None else name)
+    known = named("minilm" if model is None else model)
     if known is not None:
         return Lens(*known.open(**options), name=known.title)
-    assert name is not None
+    if not isinstance(model, str | os.PathLike):
+        if options:
+            raise ProsectError(
+                f"{', '.join(options)} can only be given with a name, "
+                f"not with a {type(model).__name__}, which is loaded already."
+            )
+        return model if isinstance(model, Lens) else Lens(model)
+    return Lens(*_from_pretrained(model, options))
+
+
+def _from_pretrained(name: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The model under a name with its own class, and its tokenizer."""
+    local = os.path.isdir(name) or options.get("local_files_only", False) or not hub_answers()
+    places = {key: options.pop(key) for key in PLACES if key in options}
+    places["local_files_only"] = local
     try:
-        config = AutoConfig.from_pretrained(name)
-        model = _model_class(config).from_pretrained(name, **options)
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, **places)
+        model = _model_class(config).from_pretrained(name, **places, **options)
+        return model, AutoTokenizer.from_pretrained(name, **places)
     except (OSError, ValueError) as error:
         raise ProsectError(
             f"Cannot load {str(name)!r}: it is neither a local folder with a model "
             f"nor a model id that can be reached from here ({str(error).strip().splitlines()[0]})"
         ) from error
-    return Lens(model, tokenizer)
 
 
 def _model_class(config: transformers.PretrainedConfig) -> Any:
@@ -393,19 +423,21 @@ def _model_class(config: transformers.PretrainedConfig) -> Any:
     return transformers.AutoModel
 
 
-def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, embeddings: int) -> None:
+def _checked_tokenizer(tokenizer: object, embeddings: int) -> PreTrainedTokenizerBase:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        given = "None" if tokenizer is None else type(tokenizer).__name__
         raise ProsectError(
-            f"{type(tokenizer).__name__} is not a transformers tokenizer: "
-            "load it with AutoTokenizer.from_pretrained."
+            f"tokenizer must be a tokenizer of transformers, got {given}: "
+            "load the model's own with AutoTokenizer.from_pretrained."
         )
     if len(tokenizer) > embeddings:
         raise ProsectError(
-            f"The tokenizer knows {len(tokenizer)} tokens and the model embeds {embeddings}: "
+            f"The tokenizer has {len(tokenizer)} tokens and the model only {embeddings} embeddings: "
             "load both from the same place."
         )
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ProsectError(
-            "The tokenizer knows no tokens but its special ones: "
+            "The tokenizer has no tokens but its special ones: "
             "load it with AutoTokenizer.from_pretrained."
         )
+    return tokenizer

@@ -28,7 +28,7 @@ class Token:
     ----------
     text
         The characters of the reader's text that the token covers; a special token's own string; the
-        label of one that is read in the place of another (``instead``).
+        label of one that is read in the place of another (``replacements``).
     id
         Its index in the vocabulary.
     span

@@ -1,6 +1,7 @@
-import { thinned } from "../labels.ts";
-import type { Scene } from "../scene.ts";
+import { thinned } from "../draw/labels.ts";
+import type { Scene } from "../state/scene.ts";
 import { TokenName, tooltip } from "./token.tsx";
+import "./axis.css";
 
 interface Props {
   scene: Scene;

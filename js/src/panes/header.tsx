@@ -1,5 +1,6 @@
-import type { Scene } from "../scene.ts";
+import type { Scene } from "../state/scene.ts";
 import { Kinds } from "./kinds.tsx";
+import "./header.css";
 
 function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,9 +1,10 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { type Cell, moved } from "../cursor.ts";
-import { count } from "../format.ts";
-import type { Neighbors } from "../neighbors.ts";
-import { nameOf, type Scene } from "../scene.ts";
+import { count } from "../draw/format.ts";
+import { type Cell, moved } from "../state/cursor.ts";
+import type { Neighbors } from "../state/neighbors.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
+import "./identity.css";
 
 /** The width of a cell, in pixels; longer texts scroll. */
 const NARROWEST = 3;

@@ -1,5 +1,6 @@
-import type { Scene } from "../scene.ts";
-import type { Kind } from "../traits.ts";
+import type { Kind } from "../model/traits.ts";
+import type { Scene } from "../state/scene.ts";
+import "./kinds.css";
 
 /** The switch between kinds of map, grouped by what they are made of. One kind needs no switch. */
 export function Kinds({ scene }: { scene: Scene }) {
@@ -14,7 +15,7 @@ export function Kinds({ scene }: { scene: Scene }) {
       {[...groups].map(([group, entries]) => (
         <fieldset class="prosect-group" key={group} aria-label={group}>
           <span class="prosect-group-name">{group}</span>
-          {entries.map(({ name, label, hint }) => (
+          {entries.map(({ name, label, hint, reading, source }) => (
             <button
               key={name}
               type="button"
@@ -22,7 +23,7 @@ export function Kinds({ scene }: { scene: Scene }) {
               data-testid="kind"
               data-kind={name}
               aria-pressed={scene.maps.kind.value?.name === name}
-              title={hint}
+              title={[hint, reading, source].filter(Boolean).join(" ")}
               onClick={() => {
                 kind.value = name;
               }}

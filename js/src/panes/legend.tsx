@@ -1,6 +1,7 @@
-import { gradient, type Ramp } from "../colour.ts";
-import { value } from "../format.ts";
-import type { Scene } from "../scene.ts";
+import { gradient, type Ramp } from "../draw/colour.ts";
+import { value } from "../draw/format.ts";
+import type { Scene } from "../state/scene.ts";
+import "./legend.css";
 
 interface RampProps {
   scene: Scene;

@@ -1,17 +1,19 @@
 import { useComputed, useSignal } from "@preact/signals";
-import { useCanvas, useWidth } from "../canvas.ts";
-import { type Cell, moved, under } from "../cursor.ts";
-import { capital, ordinal } from "../format.ts";
-import { labelWidth } from "../measure.ts";
-import { paint } from "../raster.ts";
-import type { Scene } from "../scene.ts";
+import { useCanvas, useWidth } from "../draw/canvas.ts";
+import { capital, ordinal } from "../draw/format.ts";
+import { labelWidth } from "../draw/measure.ts";
+import { paint } from "../draw/raster.ts";
+import { type Cell, moved, under } from "../state/cursor.ts";
+import { ARRAY as IDENTIFIABILITY } from "../state/identifiability.ts";
+import type { Scene } from "../state/scene.ts";
 import { Axis } from "./axis.tsx";
-import { FreedomLine } from "./freedom.tsx";
+import { IdentifiabilityLine } from "./identifiability.tsx";
 import { Legend } from "./legend.tsx";
 import { Pane } from "./pane.tsx";
 import { Readout } from "./readout.tsx";
 import { Status } from "./status.tsx";
 import { Steppers } from "./steppers.tsx";
+import "./map.css";
 
 const LARGEST_CELL = 28;
 const LONGEST_LABEL = 92;
@@ -52,11 +54,11 @@ function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell |
   );
 }
 
-/** Whether the open map is of a head, or of heads, that the view knows the freedom of. */
-function determinable({ arrays, maps, traits }: Scene): boolean {
+/** Whether the view can tell of the open map if its attention is identifiable: maps of heads only. */
+function hasIdentifiability({ arrays, maps, traits }: Scene): boolean {
   const { layers, heads } = traits.about.value;
   const there = traits.layer.value < layers && traits.head.value < heads;
-  return maps.kind.value?.per_head === true && there && arrays.has("freedom");
+  return maps.kind.value?.per_head === true && there && arrays.has(IDENTIFIABILITY);
 }
 
 function Matrix({ scene }: { scene: Scene }) {
@@ -175,7 +177,7 @@ function Matrix({ scene }: { scene: Scene }) {
       </div>
       <div class="prosect-under" style={{ marginLeft: px(gutter.value) }}>
         <Readout scene={scene} cell={cell.value} />
-        {determinable(scene) && <FreedomLine scene={scene} />}
+        {hasIdentifiability(scene) && <IdentifiabilityLine scene={scene} />}
         <Legend scene={scene} />
       </div>
     </div>

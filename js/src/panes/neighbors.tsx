@@ -1,18 +1,19 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { useWidth } from "../canvas.ts";
-import { count, share } from "../format.ts";
-import { shortened } from "../labels.ts";
-import { labelWidth } from "../measure.ts";
-import { type Neighbors, neighborsOf, offers, type Word } from "../neighbors.ts";
-import { nameOf, type Scene } from "../scene.ts";
-import type { Candidates, Metric } from "../traits.ts";
+import { useWidth } from "../draw/canvas.ts";
+import { count, share } from "../draw/format.ts";
+import { shortened } from "../draw/labels.ts";
+import { labelWidth } from "../draw/measure.ts";
+import type { Candidates, Metric } from "../model/traits.ts";
+import { type Neighbors, neighborsOf, offers, type Word } from "../state/neighbors.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
 import { Identity } from "./identity.tsx";
 import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
 import { type Choice, Switch } from "./switch.tsx";
 import { TokenName } from "./token.tsx";
+import "./neighbors.css";
 
 const METRICS: Choice<Metric>[] = [
   { name: "cosine", label: "cosine", hint: "by angle: larger is nearer" },
@@ -230,7 +231,7 @@ function Path({ scene, found, target, followed }: PathProps) {
   );
 }
 
-/** Among what and by what neighbours are found; only what this view has. */
+/** Among what and by what neighbors are found; only what this view has. */
 function Switches({ scene }: { scene: Scene }) {
   const { arrays, traits } = scene;
   const { candidates, metric } = traits;
@@ -269,7 +270,7 @@ export function NeighborsPane({ scene }: { scene: Scene }) {
       {loaded.state !== "ready" ? (
         // As high as what comes, so that nothing below moves twice.
         <div style={{ minHeight: `${(about.value.layers + 1) * (one ? 29 : 20) + 26}px` }}>
-          <Status of={loaded} what="the neighbours" />
+          <Status of={loaded} what="the neighbors" />
         </div>
       ) : one ? (
         <Path scene={scene} found={loaded.value} target={target} followed={followed} />

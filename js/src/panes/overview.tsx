@@ -1,12 +1,13 @@
 import { useComputed, useSignal } from "@preact/signals";
-import { useCanvas, useWidth } from "../canvas.ts";
-import { type Cell, moved, under } from "../cursor.ts";
-import { ordinal } from "../format.ts";
-import { thinned } from "../labels.ts";
-import { paint } from "../raster.ts";
-import type { Scene } from "../scene.ts";
+import { useCanvas, useWidth } from "../draw/canvas.ts";
+import { ordinal } from "../draw/format.ts";
+import { thinned } from "../draw/labels.ts";
+import { paint } from "../draw/raster.ts";
+import { type Cell, moved, under } from "../state/cursor.ts";
+import type { Scene } from "../state/scene.ts";
 import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
+import "./overview.css";
 
 const LEFT = 24;
 /** Room for the frame around the last head. */

@@ -1,7 +1,9 @@
 import type { ComponentChildren } from "preact";
+import "./pane.css";
 
 interface Props {
-  name: "overview" | "map" | "terms" | "neighbors";
+  /** As in the registry. */
+  name: string;
   title: ComponentChildren;
   detail?: ComponentChildren;
   children: ComponentChildren;

@@ -1,7 +1,8 @@
-import type { Cell } from "../cursor.ts";
-import { value } from "../format.ts";
-import { rank } from "../matrix.ts";
-import { nameOf, type Scene } from "../scene.ts";
+import { value } from "../draw/format.ts";
+import { rank } from "../draw/matrix.ts";
+import type { Cell } from "../state/cursor.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
+import "./readout.css";
 
 /** A cell's value, and its rank among the sources that its target can see. */
 function reading(scene: Scene, { row, column }: Cell): string {

@@ -1,4 +1,5 @@
-import type { Loaded } from "../arrays.ts";
+import type { Loaded } from "../model/arrays.ts";
+import "./status.css";
 
 /** Stands in for something that is on its way or cannot be had. Nothing once it is there. */
 export function Status({ of, what }: { of: Loaded<unknown>; what: string }) {

@@ -1,5 +1,6 @@
-import { ordinal } from "../format.ts";
-import type { Scene } from "../scene.ts";
+import { ordinal } from "../draw/format.ts";
+import type { Scene } from "../state/scene.ts";
+import "./steppers.css";
 
 interface Choice {
   name: string;

@@ -1,8 +1,9 @@
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { words } from "../labels.ts";
-import { nameOf, type Scene } from "../scene.ts";
+import { words } from "../draw/labels.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
 import { TokenName, tooltip } from "./token.tsx";
+import "./strip.css";
 
 function StripToken({ scene, token, stop }: { scene: Scene; token: number; stop: boolean }) {
   const { traits, selection } = scene;

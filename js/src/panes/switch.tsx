@@ -1,4 +1,5 @@
 import type { Signal } from "@preact/signals";
+import "./switch.css";
 
 export interface Choice<Name extends string> {
   name: Name;

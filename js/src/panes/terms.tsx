@@ -1,11 +1,13 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
-import type { Loaded } from "../arrays.ts";
-import { ordinal, share } from "../format.ts";
-import { mean } from "../matrix.ts";
-import { nameOf, type Scene } from "../scene.ts";
-import { extent, percent, stack } from "../stack.ts";
+import { ordinal, share } from "../draw/format.ts";
+import { mean } from "../draw/matrix.ts";
+import { extent, percent, stack } from "../draw/stack.ts";
+import type { Loaded } from "../model/arrays.ts";
+import { nameOf, type Scene } from "../state/scene.ts";
 import { Pane } from "./pane.tsx";
 import { Status } from "./status.tsx";
+import "./term_colours.css";
+import "./terms.css";
 
 /** The importance of each term for each layer row of one token, or on average over all tokens. */
 function rowsOf(

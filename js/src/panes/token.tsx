@@ -1,4 +1,5 @@
-import type { Scene } from "../scene.ts";
+import type { Scene } from "../state/scene.ts";
+import "./token.css";
 
 interface Props {
   scene: Scene;

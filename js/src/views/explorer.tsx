@@ -1,19 +1,25 @@
-import { MapPane } from "../panes/map.tsx";
-import { NeighborsPane } from "../panes/neighbors.tsx";
-import { Overview } from "../panes/overview.tsx";
-import { TermsPane } from "../panes/terms.tsx";
-import type { Scene } from "../scene.ts";
+import { Footer } from "../panes/footer.tsx";
+import { Header } from "../panes/header.tsx";
+import { PANES, type RegisteredPane } from "../panes/registry.ts";
+import { Strip } from "../panes/strip.tsx";
+import type { Scene } from "../state/scene.ts";
+import "./explorer.css";
 
-/** From the whole to the one: all heads, the open map, the chosen token's story. */
+/** All panes with one selection: all heads, the open map, and the pinned token layer by layer. */
 export function Explorer({ scene }: { scene: Scene }) {
+  const shown = (place: RegisteredPane["explorer"]) =>
+    Object.entries(PANES)
+      .filter(([, { explorer }]) => explorer === place)
+      .map(([name, { Content }]) => <Content key={name} scene={scene} />);
   return (
-    <div class="prosect-columns">
-      <Overview scene={scene} />
-      <MapPane scene={scene} />
-      <div class="prosect-story">
-        <TermsPane scene={scene} />
-        <NeighborsPane scene={scene} />
+    <>
+      <Header scene={scene} />
+      <Strip scene={scene} />
+      <div class="prosect-columns">
+        {shown("column")}
+        <div class="prosect-story">{shown("story")}</div>
       </div>
-    </div>
+      <Footer scene={scene} />
+    </>
   );
 }

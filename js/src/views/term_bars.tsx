@@ -1,6 +1,15 @@
+import { Footer } from "../panes/footer.tsx";
+import { Strip } from "../panes/strip.tsx";
 import { TermsPane } from "../panes/terms.tsx";
-import type { Scene } from "../scene.ts";
+import type { Scene } from "../state/scene.ts";
 
+/** The terms, with the certificate of their sum below. */
 export function TermBars({ scene }: { scene: Scene }) {
-  return <TermsPane scene={scene} />;
+  return (
+    <>
+      <Strip scene={scene} />
+      <TermsPane scene={scene} />
+      <Footer scene={scene} />
+    </>
+  );
 }

@@ -10,21 +10,29 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from prosect.analyses.cache import Analyses
+from prosect.analyses.certificate import agreed, relative_gap
+from prosect.analyses.maps import Options, Values
+from prosect.capture.derivative import derivative
 from prosect.capture.run import Run
 from prosect.engines import jacobian as engine
 from prosect.engines.records import AttentionRecord, StateRecord
 from prosect.engines.tangents import Point, merged, points, push, written_tangent
-from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import listed, whole_number
 
 MATRIX_NUMBERS = 2**28
 """How many numbers the matrices of tokens may take, where there are enough tangents for them."""
 BATCH_NUMBERS = 2**21
 """How many numbers the widest activations of a batch of tangents may take: what a cache holds."""
-PATIENCE = 3.0
-"""After how many seconds a bar appears by itself."""
+DIRECTIONS = 2
+"""How many random directions the certificate compares derivatives along."""
+BAR_DELAY = 3.0
+"""After how many seconds a progress bar appears by itself."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token moves each hidden vector (Brunner et al. 2020, section 5).
@@ -46,6 +54,9 @@ class Attribution:
         How many random probes a source token; None where exact.
     start
         The hidden state whose tokens are the sources.
+    error
+        The certificate: the largest |J u − J' u| / |J' u| over layers and random directions u, with J
+        the derivative that this is computed from and J' that of the model itself.
     times_input
         Whether it is of the change along the input vectors.
     head
@@ -59,6 +70,7 @@ class Attribution:
     targets: list[int]
     probes: int | None
     start: int
+    error: float
     times_input: bool = False
     head: tuple[int, int] | None = None
 
@@ -67,7 +79,8 @@ class Attribution:
         how += ", times input" if self.times_input else ""
         how += "" if self.head is None else f", head {self.head[1]} of layer {self.head[0]}"
         layers, targets, sources = self.values.shape
-        return f"Attribution({how}: layer {layers}, target {targets}, source {sources})"
+        shape = f"layer {layers}, target {targets}, source {sources}"
+        return f"Attribution({how}: {shape}, error {self.error:.1e})"
 
     def at(self, targets: Sequence[int]) -> Attribution:
         """Of some targets only, given by their positions.
@@ -141,9 +154,137 @@ class Attribution:
         return (targets[:, None] - sources).abs()
 
 
+def attribution(
+    analyses: Analyses,
+    probes: int | None = None,
+    layers: Sequence[int] | None = None,
+    targets: Sequence[int] | None = None,
+    *,
+    start: int = 0,
+    times_input: bool = False,
+    head: tuple[int, int] | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Attribution:
+    """Hidden Token Attribution of a run, computed once and kept.
+
+    c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F with nothing frozen: softmax, norms and activations move
+    too. Causal models have zeros right of the diagonal.
+
+    Parameters
+    ----------
+    probes
+        None: exact, by every dimension of every source token. Else an estimate from so many random
+        probes a token, with a standard error beside each value.
+    layers
+        After which layers, from 0; all by default. Not with a head, which writes in its own.
+    targets
+        The positions of the vectors; all by default.
+    start
+        The hidden state whose tokens are changed: 0 is the input embeddings.
+    times_input
+        The change along the input vector itself, so that its size counts; exact, without probes.
+    head
+        (layer, head): of what one head writes, instead of the hidden vectors. Where a norm follows
+        attention before it is added (Gemma 2, OLMo 2), through that norm, with its derivative at
+        what all heads of the layer write together.
+    seed
+        Of the probes.
+    progress
+        Whether to show a bar with the time left; by default if it takes more than a few seconds. It
+        can be interrupted.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the architecture's scores have no derivative here (DeBERTa).
+    ProsectError
+        If an argument is out of range.
+    """
+    if probes is not None and times_input:
+        raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
+    if probes is not None and whole_number(probes, "number of probes") < 2:
+        raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
+    count = analyses.sizes.layers
+    if not 0 <= whole_number(start, "state") < count:
+        raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
+    if layers is not None and head is not None:
+        raise ProsectError("A head writes in its own layer: give head or layers, not both.")
+    wanted = list(range(start, count)) if layers is None else listed(layers, "layer")
+    if not wanted:
+        raise ProsectError("There are no layers: name at least one, or leave layers out.")
+    for layer in wanted:
+        if not start <= layer < count:
+            raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
+    if head is not None:
+        if isinstance(head, str) or not hasattr(head, "__len__") or len(head) != 2:
+            raise ProsectError(f"head is a layer and a head, such as (3, 5), not {head!r}.")
+        head = analyses.head(*head)
+    seed = whole_number(seed, "seed")
+    asked = (probes, start, times_input, head, seed)
+
+    def compute() -> Attribution:
+        complete = analyses.known(("attribution", asked, tuple(range(start, count))))
+        if complete is not None:
+            return complete.after(wanted)
+        return attribute(
+            analyses.run,
+            error=certificate(analyses, start),
+            probes=probes,
+            layers=wanted,
+            start=start,
+            times_input=times_input,
+            head=head,
+            seed=seed,
+            progress=progress,
+        )
+
+    found = analyses.once(("attribution", asked, tuple(wanted)), compute)
+    return found if targets is None else found.at(analyses.positions(targets))
+
+
+def attribution_map(analyses: Analyses, _: Options, *, probes: int | None = None) -> Values:
+    """The shares of all layers, as a map."""
+    found = attribution(analyses, probes)
+    return Values(found.values, found.error)
+
+
+def certificate(analyses: Analyses, start: int) -> float:
+    """How far the engine's derivative is from that of the model itself; computed once.
+
+    Along a few random changes of all tokens of ``hidden[start]``, relative to the length of what they
+    lead to in each later hidden state. The model's derivative is taken in forward mode through its
+    own modules, at the cost of a few forward passes.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is too far.
+    StaleTraceError
+        If the model is no longer what it was in the run.
+    UnsupportedModelError
+        If the scores of the architecture have no derivative here.
+    """
+
+    def compute() -> float:
+        run = analyses.run
+        x = run.hidden[start]
+        generator = torch.Generator().manual_seed(0)
+        directions = torch.randn(DIRECTIONS, *x.shape, generator=generator, dtype=torch.float64)
+        walked = points(run.stream)
+        first = next(i for i, point in enumerate(walked) if _is_state(point, start))
+        changes = [dx for _, dx in push(directions.to(x), walked[first + 1 :])]
+        expected = derivative(analyses.anatomy, run, start, directions.to(x))
+        gap = relative_gap(torch.stack(changes, dim=1).flatten(-2), expected.flatten(-2))
+        return agreed(gap, "The derivative", analyses.dtype)
+
+    return analyses.once(("derivative", start), compute)
+
+
 def attribute(
     run: Run,
     *,
+    error: float,
     probes: int | None,
     layers: Sequence[int],
     start: int,
@@ -152,14 +293,9 @@ def attribute(
     seed: int,
     progress: bool | None,
 ) -> Attribution:
-    """Compute the attribution of a run; see :meth:`prosect.Trace.attribution`."""
+    """Compute the attribution of a run, whose certificate is ``error``; see :func:`attribution`."""
     if head is not None and head[0] < start:
         raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
-    if any(record.scores is None for record in run.stream.attentions):
-        raise UnsupportedModelError(
-            "The attention scores of this architecture have no derivative here yet: "
-            "use trace.map('contribution'), which needs none."
-        )
     walked, x = points(run.stream), run.hidden[start]
     n, d = x.shape
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))
@@ -182,7 +318,7 @@ def attribute(
         *(record.neurons.numel() for record in run.stream.feed_forwards),
     )
     batch = max(1, BATCH_NUMBERS // widest)
-    delay = PATIENCE if progress is None else 0
+    delay = BAR_DELAY if progress is None else 0
     tangents = n if times_input else n * (d if probes is None else probes)
     with tqdm(total=tangents, unit="tangent", disable=progress is False, delay=delay) as bar:
         if probes is None and not times_input and n > 2:
@@ -194,16 +330,17 @@ def attribute(
         else:
             generator = torch.Generator().manual_seed(seed)
             squares = engine.estimated(x, carry, observed, batch, bar.update, probes, generator)
-    share, error = engine.shares(squares)
+    share, standard_error = engine.shares(squares)
     rows = [list(reached).index(layer) for layer in layers]
     return Attribution(
         values=share[rows].to(x.dtype),
         norms=squares.values.sqrt()[rows].to(x.dtype),
-        standard_error=error[rows].to(x.dtype),
+        standard_error=standard_error[rows].to(x.dtype),
         layers=list(layers),
         targets=list(range(n)),
         probes=None if times_input else probes,
         start=start,
+        error=error,
         times_input=times_input,
         head=head,
     )

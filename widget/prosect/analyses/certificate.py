@@ -48,17 +48,38 @@ def certify(
 
 
 def certified(error: float, what: str, dtype: torch.dtype) -> float:
-    """The error itself, if it is small enough for a model of that precision.
+    """The gap between a sum of parts and the whole, if it is small enough for the precision.
 
     Raises
     ------
     ReconstructionError
         If it is not.
     """
+    return _checked(error, f"The parts of {what} miss what the model computed", dtype)
+
+
+def agreed(error: float, what: str, dtype: torch.dtype) -> float:
+    """The gap between what an engine and the model itself compute, if it is small enough.
+
+    Raises
+    ------
+    ReconstructionError
+        If it is not.
+    """
+    return _checked(error, f"{what} differs from that of the model itself", dtype)
+
+
+def _checked(error: float, sentence: str, dtype: torch.dtype) -> float:
     if not error <= TOLERANCES[dtype]:
         raise ReconstructionError(
-            f"The parts of {what} miss what the model computed by {error:.1e} (relative): "
-            "look for a hook or an adapter that changes what the model computes, or trace again if the "
-            "weights were changed since."
+            f"{sentence} by {error:.1e} (relative): look for a hook or an adapter that changes what "
+            "the model computes, or trace again if the weights were changed since."
         )
     return error
+
+
+def relative_gap(found: Float[Tensor, "*axes d"], expected: Float[Tensor, "*axes d"]) -> float:
+    """The largest |found − expected| / |expected|; vectors that are the same differ by 0."""
+    gap = (found - expected).norm(dim=-1)
+    ratio = gap / expected.norm(dim=-1)
+    return float(torch.where(gap == 0, 0.0, ratio).max())

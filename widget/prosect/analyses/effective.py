@@ -1,8 +1,8 @@
-"""What of an attention matrix could be otherwise: effective attention and its null space as results."""
+"""How far attention is determined by its output: effective attention and its null space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,14 +10,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from prosect.analyses.cache import Analyses, Sizes
+from prosect.analyses.maps import Options, Values, visible
 from prosect.engines import effective, measures
 from prosect.engines.records import AttentionRecord
 from prosect.errors import ProsectError
-from prosect.validation import check_share, whole_number
+from prosect.modes import in_plain_arithmetic
+from prosect.validation import check_flag, check_share, whole_number
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
-class Freedom:
+class AttentionIdentifiability:
     """How far the attention of every head is determined by what it does (Brunner et al. 2020).
 
     Of the row of attention that sees most tokens, the last of them if there are several: all n
@@ -47,16 +51,18 @@ class Freedom:
 
     @property
     def identifiable(self) -> Tensor:
-        """[layer, head], whether nothing can be moved."""
+        """[layer, head], whether no row can be changed without changing the output."""
         return self.dimension_with_sums == 0
 
     def __repr__(self) -> str:
         heads = self.identifiable
         return (
-            f"Freedom({int(heads.sum())} of {heads.numel()} heads identifiable, n = {self.tokens})"
+            f"AttentionIdentifiability({int(heads.sum())} of {heads.numel()} heads identifiable, "
+            f"n = {self.tokens})"
         )
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Alternative:
     """Another attention matrix with the same output.
@@ -81,6 +87,7 @@ class Alternative:
         return f"Alternative({moved} rows moved, output kept to {self.error:.1e})"
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class NullSpace:
     """The directions in which the attention of one head can be moved without changing its output.
@@ -186,7 +193,7 @@ class NullSpace:
                 along = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
             delta = basis @ normalize(along.to(basis), dim=0)
             step = effective.furthest(moved[row, seen], delta)
-            if step.isinf():  # no direction at all
+            if step.isinf():  # the direction is zero
                 continue
             steps[row] = step
             moved[row, seen] += t * step * delta
@@ -219,6 +226,7 @@ class NullSpace:
         return seen, effective.null_basis(self._t[seen], self._tolerance, keep_sums=True)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class EffectiveCorrelation:
     """How alike attention and effective attention are (Brunner et al. 2020, Fig. 2).
@@ -247,40 +255,168 @@ class EffectiveCorrelation:
         return f"EffectiveCorrelation(mean Pearson {mean:.3f}, random baseline {baseline:.3f})"
 
 
-def correlate(
-    attention: Float[Tensor, "layer head target source"],
-    effective_: Float[Tensor, "layer head target source"],
-    special: list[int],
-    d_head: int,
-    visible: Sequence[Bool[Tensor, "target source"]],
-    seed: int = 0,
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def effective_attention(
+    analyses: Analyses, value_bias: bool = True
+) -> tuple[Float[Tensor, "layer head target source"], float]:
+    """Effective attention of every head, and the largest |A⊥T − AT| / |AT|; computed once."""
+
+    def compute() -> tuple[Tensor, float]:
+        found, worst, limit = torch.empty_like(analyses.run.attention), 0.0, _tolerance(analyses)
+        for kept, layer in zip(found, analyses.run.stream.layers, strict=True):
+            attended = layer.attention
+            alpha, t = attended.alpha, effective.coordinates(attended, value_bias)
+            kept.copy_(effective.effective_attention(alpha, t, limit, attended.visible)[0])
+            worst = max(worst, effective.deviation(alpha, kept, t))
+        return found, worst
+
+    return analyses.once(("effective attention", value_bias), compute)
+
+
+def effective_map(analyses: Analyses, options: Options) -> Values:
+    """Effective attention, as a map."""
+    return Values(*effective_attention(analyses, options.value_bias))
+
+
+def null_map(analyses: Analyses, options: Options) -> Values:
+    """Attention minus effective attention, as a map."""
+    kept, error = effective_attention(analyses, options.value_bias)
+    return Values(analyses.run.attention - kept, error)
+
+
+def attention_identifiability(
+    analyses: Analyses, value_bias: bool = True, tolerance: float | None = None
+) -> AttentionIdentifiability:
+    """Ranks and dimensions of the null spaces of all heads, computed once.
+
+    Parameters
+    ----------
+    value_bias
+        Whether value vectors are taken as the model uses them, or without their bias.
+    tolerance
+        Singular values below this share of the largest count as zero; by default the rounding error
+        of the model's precision.
+
+    Raises
+    ------
+    ProsectError
+        If value_bias is not True or False, or the tolerance is not from 0 to less than 1.
+    """
+    limit = _checked(analyses, value_bias, tolerance)
+
+    def compute() -> AttentionIdentifiability:
+        n, found, counts = analyses.sizes.tokens, [], []
+        for layer in analyses.run.stream.layers:
+            attended = layer.attention
+            _, seen = effective.freest(n, attended.visible)
+            t = effective.coordinates(attended, value_bias)[:, seen.to(attended.value.device)]
+            found.append(effective.freedom(t, limit))
+            counts.append(len(seen))
+        rank, dimension, with_sums = (torch.stack(list(x)) for x in zip(*found, strict=True))
+        return AttentionIdentifiability(n, rank, dimension, with_sums, torch.tensor(counts))
+
+    return analyses.once(("attention identifiability", value_bias, limit), compute)
+
+
+def identifiability_is_known(analyses: Analyses) -> bool:
+    """Whether :func:`attention_identifiability` is computed, with its default options."""
+    return analyses.known(("attention identifiability", True, _tolerance(analyses))) is not None
+
+
+def cost_of_identifiability(sizes: Sizes) -> float:
+    """The multiplications of :func:`attention_identifiability`, roughly.
+
+    An orthonormal basis of each head's rows of W_O, and of its values with and without ones.
+    """
+    written = sizes.heads * sizes.d_head * sizes.d
+    # in double precision and of narrow matrices: each takes as long as several of a large product
+    return (
+        10.0
+        * sizes.layers
+        * sizes.d_head
+        * (written + 2 * sizes.heads * sizes.tokens * sizes.d_head)
+    )
+
+
+def nullspace(
+    analyses: Analyses,
+    layer: int,
+    head: int,
+    value_bias: bool = True,
+    tolerance: float | None = None,
+) -> NullSpace:
+    """The null space of one head; the options are those of :func:`attention_identifiability`.
+
+    Raises
+    ------
+    ProsectError
+        If there is no such layer or head, or an option is not one of those allowed.
+    """
+    layer, head = analyses.head(layer, head)
+    limit = _checked(analyses, value_bias, tolerance)
+    attended = analyses.run.stream.layers[layer].attention
+    return NullSpace.of(attended, layer, head, limit, value_bias)
+
+
+def effective_correlation(
+    analyses: Analyses, special: Sequence[int], value_bias: bool = True, seed: int = 0
 ) -> EffectiveCorrelation:
     """Compare attention with effective attention, head by head, beside a random baseline.
 
-    ``visible`` says of every layer which entries the model can use.
-    """
+    Parameters
+    ----------
+    special
+        The positions of special tokens.
+    value_bias
+        Whether value vectors are taken with their bias.
+    seed
+        Of the random baseline.
 
-    def each(measure) -> Tensor:
+    Raises
+    ------
+    ProsectError
+        If value_bias is not True or False, or the seed is no whole number.
+    """
+    check_flag(value_bias, "value_bias")
+    seed = whole_number(seed, "seed")
+    attention, (kept, _) = analyses.run.attention, effective_attention(analyses, value_bias)
+    can_see = visible(analyses)
+
+    def each(measure: Callable[[Tensor, Tensor], float]) -> Tensor:
         return torch.tensor(
             [
                 [measure(a[seen], b[seen]) for a, b in zip(x, y, strict=True)]
-                for x, y, seen in zip(attention, effective_, visible, strict=True)
+                for x, y, seen in zip(attention, kept, can_see, strict=True)
             ]
         )
 
-    masks = [seen.cpu() for seen in visible]
-    baselines = {
-        mask.numpy().tobytes(): random_baseline(d_head, mask, seed)
-        for mask in {mask.numpy().tobytes(): mask for mask in masks}.values()
-    }
-
+    masks = {mask.cpu().numpy().tobytes(): mask.cpu() for mask in can_see}
+    d_head = analyses.sizes.d_head
+    baselines = {key: random_baseline(d_head, mask, seed) for key, mask in masks.items()}
     return EffectiveCorrelation(
         pearson=each(measures.pearson),
         spearman=each(lambda a, b: float(measures.spearman(a, b))),
-        baseline=torch.tensor([baselines[mask.numpy().tobytes()] for mask in masks]),
+        baseline=torch.tensor([baselines[mask.cpu().numpy().tobytes()] for mask in can_see]),
         special_before=attention[..., special].sum(-1).mean(-1),
-        special_after=effective_[..., special].sum(-1).mean(-1),
+        special_after=kept[..., special].sum(-1).mean(-1),
     )
+
+
+def _tolerance(analyses: Analyses) -> float:
+    """The share of the largest singular value below which another is rounding error."""
+    sizes = analyses.sizes
+    return effective.default_tolerance(sizes.tokens, sizes.d_head, analyses.dtype)
+
+
+def _checked(analyses: Analyses, value_bias: bool, tolerance: float | None) -> float:
+    """The tolerance that holds, once both options are checked."""
+    check_flag(value_bias, "value_bias")
+    if tolerance is None:
+        return _tolerance(analyses)
+    check_share(tolerance, "tolerance", below_one=True)
+    return tolerance
 
 
 def random_baseline(

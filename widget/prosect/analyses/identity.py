@@ -1,25 +1,36 @@
-"""The vocabulary's embeddings as candidates for what a hidden vector once was."""
+"""Which input embeddings hidden states are nearest to, in the text or in the vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from prosect.analyses.cache import Analyses, Sizes
 from prosect.anatomy.vocabulary import Anatomy, Norm
 from prosect.capture.weights import lift
 from prosect.engines import nearest
+from prosect.engines.nearest import Metric
+from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
+from prosect.tokens import Token, vocabulary_labels
+from prosect.validation import check_count
 
+Candidates = Literal["sentence", "vocabulary"]
+"""Among which embeddings neighbours are looked for: the text's own tokens, or all words."""
 BLOCK = 2**23
 """How many numbers a block of candidates may take."""
 VECTORS = 2**10
 """How many hidden vectors are compared with a block of candidates at once."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity:
     """Which input embeddings every hidden state is nearest to.
@@ -75,7 +86,7 @@ def search(
     embedded: Float[Tensor, "token d"] | None,
     ids: Int[Tensor, "token"],
     k: int,
-    metric: nearest.Metric,
+    metric: Metric,
     *,
     stem: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -133,9 +144,9 @@ def candidates(
 def _word_embeddings(anatomy: Anatomy, rows: Float[Tensor, "row d"]) -> Float[Tensor, "row d"]:
     """What rows of the embedding matrix add to the sum of embeddings."""
     word = next(embedding for embedding in anatomy.embeddings if embedding.name == "word")
-    scale = word.scale * float(getattr(anatomy.words, "embed_scale", 1.0))
+    scale = word.scale * anatomy.words.embed_scale
     with torch.no_grad():
-        projected = rows if word.module is anatomy.words else word.module(rows)
+        projected = rows if word.module is anatomy.words.module else word.module(rows)
     return scale * lift(projected)
 
 
@@ -145,3 +156,132 @@ def _through_stem(anatomy: Anatomy, x: Float[Tensor, "*axes d"]) -> Float[Tensor
             module = step.module if isinstance(step, Norm) else step.dense.module
             x = lift(module(x.to(module.weight.dtype)))
     return x
+
+
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def identify(
+    analyses: Analyses,
+    tokens: Sequence[Token],
+    tokenizer: PreTrainedTokenizerBase,
+    k: int = 10,
+    metric: Metric = "cosine",
+    candidates: Candidates = "sentence",
+    positions: bool = False,
+    stem: bool = True,
+) -> Identity:
+    """Find the input embeddings nearest to every hidden state (Brunner et al. 2020, section 3).
+
+    Computed once and kept.
+
+    Parameters
+    ----------
+    tokens, tokenizer
+        Of the text.
+    k
+        How many neighbours, at most as many as there are candidates.
+    metric
+        "cosine", "l2" or "dot".
+    candidates
+        "sentence": the embeddings of this text's own tokens, as they enter the first block.
+        "vocabulary": the word embeddings of all tokens, searched exactly.
+    positions
+        With the vocabulary: add to each candidate the position and type embeddings of the token that
+        is being identified.
+    stem
+        With the vocabulary: take candidates through the embedding norm (and projection), as tokens
+        are before the first block, or leave them before it.
+
+    Raises
+    ------
+    ProsectError
+        If an argument is not one of these.
+    """
+    if metric not in nearest.METRICS:
+        known = ", ".join(nearest.METRICS)
+        raise ProsectError(f"There is no metric {metric!r}: choose one of {known}.")
+    if candidates not in get_args(Candidates):
+        raise ProsectError(
+            f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
+        )
+    check_count(k, "k counts neighbours")
+    if candidates == "sentence" and (positions or not stem):
+        raise ProsectError(
+            "positions and stem are of the vocabulary: the text's own tokens are compared as "
+            "they enter the first block."
+        )
+
+    def compute() -> Identity:
+        if candidates == "sentence":
+            return _among_sentence(analyses, tokens, k, metric)
+        return _among_vocabulary(analyses, tokens, tokenizer, k, metric, positions, stem)
+
+    return analyses.once(_key(k, metric, candidates, positions, stem), compute)
+
+
+def is_identified(analyses: Analyses, k: int, metric: Metric, candidates: Candidates) -> bool:
+    """Whether :func:`identify` has found these neighbours before."""
+    return analyses.known(_key(k, metric, candidates)) is not None
+
+
+def cost_of_search(sizes: Sizes, metric: Metric) -> float:
+    """The multiplications of a search in the vocabulary: every hidden vector with every word."""
+    precision = 2.0 if metric == "l2" else 1.0  # distances take doubles
+    return precision * (sizes.layers + 1) * sizes.tokens * sizes.d * sizes.words
+
+
+def _key(
+    k: int, metric: Metric, candidates: Candidates, positions: bool = False, stem: bool = True
+) -> tuple[Hashable, ...]:
+    return ("identity", k, metric, candidates, positions, stem)
+
+
+def _among_sentence(
+    analyses: Analyses, tokens: Sequence[Token], k: int, metric: Metric
+) -> Identity:
+    hidden = analyses.run.hidden
+    scores = nearest.similarity(hidden, hidden[0], metric)
+    ids, best = nearest.nearest(scores, k)
+    own = torch.arange(len(tokens), device=ids.device)
+    return Identity(
+        ids=ids,
+        scores=-best if metric == "l2" else best,
+        recovered=ids[..., 0] == own,
+        ties=(scores == best[..., :1]).sum(-1),
+        metric=metric,
+        candidates="sentence",
+        name=partial(_labels_with_positions, tokens),
+    )
+
+
+def _among_vocabulary(
+    analyses: Analyses,
+    tokens: Sequence[Token],
+    tokenizer: PreTrainedTokenizerBase,
+    k: int,
+    metric: Metric,
+    positions: bool,
+    stem: bool,
+) -> Identity:
+    anatomy, hidden = analyses.anatomy, analyses.run.hidden
+    ids = torch.tensor([token.id for token in tokens], device=hidden.device)
+    if not stem and anatomy.words.embedding_dim != hidden.shape[-1]:
+        raise ProsectError(
+            "This model's word embeddings are narrower than its hidden states: use stem=True."
+        )
+    embedded = analyses.run.stream.start.output if positions else None
+    found, best, recovered, ties = search(anatomy, hidden, embedded, ids, k, metric, stem=stem)
+    return Identity(
+        ids=found,
+        scores=-best if metric == "l2" else best,
+        recovered=recovered,
+        ties=ties,
+        metric=metric,
+        candidates="vocabulary",
+        name=partial(vocabulary_labels, tokenizer=tokenizer),
+    )
+
+
+def _labels_with_positions(tokens: Sequence[Token], positions: Sequence[int]) -> list[str]:
+    return [f"{tokens[position].label} ({position})" for position in positions]

@@ -1,4 +1,4 @@
-"""Apply a model's own output head to any vectors in the place of last hidden states.
+"""What a model's own output head makes of any vectors in the place of last hidden states.
 
 The head is never copied: the model runs on one token, and what its base returns is replaced by the
 vectors before the head sees it. So every family's head works, with its transform, scale and cap.
@@ -6,18 +6,28 @@ vectors before the head sees it. So every family's head works, with its transfor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
-from prosect.anatomy.vocabulary import Anatomy
+from prosect.analyses.cache import Analyses
+from prosect.analyses.certificate import certified
+from prosect.analyses.maps import last_parts
+from prosect.analyses.terms import four_terms
+from prosect.anatomy.families import head_of
+from prosect.anatomy.vocabulary import Anatomy, Term
 from prosect.capture.run import ONE_AT_A_TIME, evaluating
-from prosect.capture.weights import lift
-from prosect.errors import UnsupportedModelError
+from prosect.capture.weights import head_record_of, lift
+from prosect.engines.activation import Baseline
+from prosect.engines.logits import logit_parts
+from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.tokens import token_label
+from prosect.validation import check_count, whole_number
 
 BLOCK = 2**24
 """How many logits are computed at once."""
@@ -144,3 +154,128 @@ def _logits(
             "returns, so no other vector can be put in its place."
         )
     return lift(logits[0])
+
+
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def check_head_reads(anatomy: Anatomy, decoder: Anatomy | None) -> None:
+    """Refuse the encoder of a model whose head sits on its decoder.
+
+    Raises
+    ------
+    ProsectError
+        If the stack is not the decoder, where there is one.
+    """
+    if decoder is not None and anatomy is not decoder:
+        raise ProsectError(
+            "The head of this model sits on its decoder: "
+            "trace with a target, lens.trace(text, target=...), and predict from that."
+        )
+
+
+def predict(
+    analyses: Analyses,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    terms: Term | Sequence[Term] | None = None,
+    position: int = -1,
+    k: int = 10,
+    start: int | None = None,
+) -> list[Prediction]:
+    """The tokens that the model's own head predicts from the sum of some terms.
+
+    The head is used as the model uses it, its transform included; the terms of a model with a final
+    norm are those after it.
+
+    Parameters
+    ----------
+    model, tokenizer
+        The whole model, whose head reads this run, and its tokenizer.
+    terms
+        Which terms to add up, such as ``("input", "attention")``; all by default, which gives the
+        model's own predictions.
+    position
+        Of the token at which to predict; negative counts from the end.
+    k
+        How many predictions, most probable first.
+    start
+        A token for the decoder to run on, where the model has one beside its encoder.
+
+    Raises
+    ------
+    ProsectError
+        If the model has no head that predicts tokens, or an argument is out of range.
+    """
+    known = analyses.anatomy.terms
+    asked = (terms,) if isinstance(terms, str) else terms
+    names = known if asked is None else tuple(dict.fromkeys(asked))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ProsectError(f"There is no term {unknown[0]!r}: choose from {', '.join(known)}.")
+    check_count(k, "k counts predictions")
+    (place,) = analyses.positions([position])
+    split = four_terms(analyses)
+    chosen = [split.names.index(name) for name in names]
+    vector = split.values[chosen, -1, place].sum(0)
+    logits = logits_of_one(model, analyses.anatomy, vector, start)
+    probabilities = logits.softmax(-1)
+    best = probabilities.topk(min(k, len(probabilities))).indices.tolist()
+    return [
+        Prediction(
+            label=token_label(id, tokenizer),
+            id=id,
+            probability=float(probabilities[id]),
+            logit=float(logits[id]),
+        )
+        for id in best
+    ]
+
+
+def logit_contributions(
+    analyses: Analyses,
+    model: Any,
+    token: int | Prediction,
+    position: int = -1,
+    baseline: Baseline = "zero",
+) -> LogitContributions:
+    """What each input token adds to the logit of a token, through all layers and the head.
+
+    The parts of the map "contribution", pushed on through the model's own head: signed, exact, with
+    all that is frozen on the way taken from the run. Of a capped logit, what is before the cap.
+
+    Parameters
+    ----------
+    model
+        The whole model, whose head reads this run.
+    token
+        The predicted token's index in the vocabulary, or a prediction.
+    position
+        Where it is predicted; negative counts from the end.
+    baseline
+        Where integrated gradients of the feed-forwards start.
+
+    Raises
+    ------
+    ProsectError
+        If there is no such token, position or baseline, or the model has no head that predicts
+        tokens.
+    ReconstructionError
+        If the parts do not add up to the logit.
+    """
+    id = whole_number(token.id if isinstance(token, Prediction) else token, "token's index")
+    (place,) = analyses.positions([position])
+    hidden = analyses.run.hidden
+    head = head_record_of(head_of(model), model, hidden.device)
+    _, size = head.decoder.weight.shape
+    if not 0 <= id < size:
+        raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {id}.")
+    parts, rest = last_parts(analyses, place, baseline)
+    values, left = logit_parts(parts, rest, head, id)
+    whole = hidden[-1, place]
+    _, logit = logit_parts(whole[None] * 0, whole, head, id)
+    gap = (values.sum() + left - logit).abs()
+    # 0/0: a logit that is zero, of parts that are zero, is exact
+    error = float(gap / (values.abs().sum() + left.abs())) if bool(gap != 0) else 0.0
+    certified(error, "the logit", analyses.dtype)
+    return LogitContributions(values, float(left), float(logit), error)

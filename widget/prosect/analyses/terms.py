@@ -1,14 +1,17 @@
-"""What the engines find, as small objects: tensors with stated shapes and a certificate."""
+"""Hidden states as sums: of four terms, of finer parts, and of what single neurons wrote."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from prosect.analyses.cache import Analyses
 from prosect.analyses.certificate import certified, certify
 from prosect.anatomy.vocabulary import Term
 from prosect.engines import splits
@@ -16,8 +19,15 @@ from prosect.engines import terms as engine
 from prosect.engines.linear import Centring
 from prosect.engines.records import FeedForwardRecord, Stream
 from prosect.engines.splits import By, Part
+from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
+from prosect.validation import check_count
+
+MEMORY = 2**31
+"""How many bytes the parts of one split may take."""
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Decomposition:
     """Vectors split into parts that sum to them.
@@ -56,6 +66,7 @@ class Decomposition:
         return engine.cosine(self.values, self.whole)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms(Decomposition):
     """The four terms of every hidden state; they sum to it.
@@ -128,6 +139,7 @@ class Terms(Decomposition):
         return self.values[self.names.index("source")] if "source" in self.names else None
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts(Decomposition):
     """One hidden state of some tokens, split finer than into terms.
@@ -216,9 +228,103 @@ class Neurons:
             written = written - record.bias
         length = torch.linalg.vector_norm
         gap = length(values.sum(0) + rest - written)
-        # nothing written is split exactly into nothings
+        # 0/0: where nothing is written, the split into zeros is exact
         error = float(gap / length(written)) if bool(gap > 0) else 0.0
         return cls(ids, values, rest, certified(error, record.name, dtype))
 
     def __repr__(self) -> str:
         return f"Neurons({', '.join(map(str, self.ids.tolist()))}: error {self.error:.1e})"
+
+
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def terms(
+    analyses: Analyses,
+    by: By | None = None,
+    state: int = -1,
+    targets: Sequence[int] | None = None,
+    centring: Centring = "bias",
+) -> Terms | Parts:
+    """Split every hidden state into its terms, or one of them finer.
+
+    Parameters
+    ----------
+    by
+        None: the terms of every hidden state, computed once. Else the parts of one hidden state:
+        "layer", what each sublayer of each layer wrote; "head", attention by head too; "source", each
+        head's part from each source token too; "norm", the bias term by norm and sublayer;
+        "embedding", the input by kind of embedding.
+    state
+        Which hidden state is split finer; the last by default.
+    targets
+        The positions of the tokens that are split finer; all by default. With "source" there are
+        layers × heads × tokens parts a target, so name the targets in long texts.
+    centring
+        "bias": the means that norms subtract belong to the bias term (Mickus et al. 2022). "each":
+        every part loses its own mean (Kobayashi et al. 2021). The sum is the same.
+
+    Raises
+    ------
+    ReconstructionError
+        If the parts do not add up to the hidden states; it names where they stop doing so.
+    ProsectError
+        If an argument is not one of these, or the parts would not fit in memory.
+    """
+    if centring not in get_args(Centring):
+        raise ProsectError(f"There is no centring {centring!r}: choose 'bias' or 'each'.")
+    run, dtype = analyses.run, analyses.dtype
+    if by is None:
+        if targets is not None or state != -1:
+            raise ProsectError("state and targets go with by: the terms are those of every state.")
+        return four_terms(analyses, centring)
+    if by not in get_args(By):
+        known = ", ".join(get_args(By))
+        raise ProsectError(f"There is no split by {by!r}: choose one of {known}.")
+    number, places = analyses.state(state), analyses.positions(targets)
+    if by == "source":
+        _check_memory(analyses, len(places))
+    return Parts.of(run.stream, run.hidden, dtype, by, number, places, centring)
+
+
+def four_terms(analyses: Analyses, centring: Centring = "bias") -> Terms:
+    """The terms of every hidden state; those of the usual centring are computed once."""
+    run, names = analyses.run, analyses.anatomy.terms
+
+    def compute() -> Terms:
+        return Terms.of(run.stream, run.hidden, names, analyses.dtype, centring)
+
+    return analyses.once(("terms",), compute) if centring == "bias" else compute()
+
+
+def neurons(analyses: Analyses, layer: int, token: int, k: int = 10) -> Neurons:
+    """Split what the feed-forward of one layer wrote to one token by neuron.
+
+    Parameters
+    ----------
+    layer
+        From 0.
+    token
+        The token's position.
+    k
+        How many neurons to name; all the others are one exact rest.
+
+    Raises
+    ------
+    ProsectError
+        If there is no such layer or token, or k is not at least 1.
+    """
+    (position,) = analyses.positions([token])
+    record = analyses.run.stream.layers[analyses.layer(layer)].feed_forward
+    check_count(k, "k counts neurons")
+    return Neurons.of(record, position, k, analyses.dtype)
+
+
+def _check_memory(analyses: Analyses, targets: int) -> None:
+    sizes, vector = analyses.sizes, analyses.run.hidden[-1, 0]
+    needed = sizes.layers * sizes.heads * sizes.tokens * targets * vector.nbytes
+    if needed > MEMORY:
+        raise ProsectError(
+            f"By source these {targets} tokens have parts of {needed / 2**30:.1f} GiB: "
+            f"name at most {max(1, int(MEMORY * targets // needed))} targets."
+        )

@@ -11,9 +11,11 @@ from prosect.anatomy.vocabulary import (
     Block,
     Dense,
     FeedForward,
+    Head,
     Norm,
     Projection,
     Scores,
+    Words,
 )
 
 
@@ -30,7 +32,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="ALBERT",
         base=base,
-        words=base.embeddings.word_embeddings,
+        words=Words(base.embeddings.word_embeddings),
         embeddings=bert.embeddings(base.embeddings),
         stem=(
             Norm(base.embeddings.LayerNorm),
@@ -39,6 +41,14 @@ def anatomy(base: Any) -> Anatomy:
         blocks=tuple(_block(layer, config.num_attention_heads) for layer in layers),
         positions=config.max_position_embeddings,
     )
+
+
+def head(model: Any) -> Head | None:
+    """The head of a masked model: a transform, then a map to the vocabulary."""
+    own = getattr(model, "predictions", None)
+    if own is None:
+        return None
+    return Head(Dense(own.decoder), Dense(own.dense), own.activation, Norm(own.LayerNorm))
 
 
 def _block(layer: Any, heads: int) -> Block:

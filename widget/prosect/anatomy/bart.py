@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prosect.anatomy.vocabulary import (
@@ -11,8 +12,11 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Embedding,
     FeedForward,
+    Head,
     Norm,
     Scores,
+    Words,
+    plain_head,
 )
 
 
@@ -28,6 +32,12 @@ def decoder(model: Any) -> Anatomy:
     return _stack(base, "decoder", base.config.decoder_attention_heads)
 
 
+def head(model: Any) -> Head | None:
+    """The head, with a bias of its own."""
+    own = plain_head(model)
+    return None if own is None else replace(own, bias=model.final_logits_bias[0])
+
+
 def _stack(base: Any, side: str, heads: int) -> Anatomy:
     norm = getattr(base, "layernorm_embedding", None)  # Marian has none
     name = {"marian": "Marian"}.get(base.config.model_type, "BART")
@@ -35,7 +45,7 @@ def _stack(base: Any, side: str, heads: int) -> Anatomy:
     return Anatomy(
         family=f"{name} {side}",
         base=base,
-        words=base.embed_tokens,
+        words=Words(base.embed_tokens),
         embeddings=(
             Embedding("word", base.embed_tokens, scale),
             Embedding("position", base.embed_positions),

@@ -11,9 +11,11 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Embedding,
     FeedForward,
+    Head,
     Norm,
     Projection,
     Scores,
+    Words,
 )
 
 
@@ -29,7 +31,7 @@ def encoder(base: Any, *, family: str, positions: int, projection: Any = None) -
     return Anatomy(
         family=family,
         base=base,
-        words=base.embeddings.word_embeddings,
+        words=Words(base.embeddings.word_embeddings),
         embeddings=embeddings(base.embeddings),
         stem=(Norm(base.embeddings.LayerNorm), *after_norm),
         blocks=tuple(_block(layer, heads) for layer in base.encoder.layer),
@@ -52,6 +54,20 @@ def feed_forward_of(layer: Any) -> FeedForward:
     """The feed-forward of a layer with BERT's names."""
     inner = layer.intermediate
     return FeedForward(Dense(inner.dense), inner.intermediate_act_fn, Dense(layer.output.dense))
+
+
+def head(model: Any) -> Head | None:
+    """The head of a masked model: a transform, then a map to the vocabulary."""
+    predictions = getattr(getattr(model, "cls", None), "predictions", None)
+    if predictions is None:
+        return None
+    transform = predictions.transform
+    return Head(
+        Dense(predictions.decoder),
+        Dense(transform.dense),
+        transform.transform_act_fn,
+        Norm(transform.LayerNorm),
+    )
 
 
 def _block(layer: Any, heads: int) -> Block:

@@ -13,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Scores,
+    Words,
     interleaved,
     looking_back,
 )
@@ -36,7 +37,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="BLOOM",
         base=base,
-        words=base.word_embeddings,
+        words=Words(base.word_embeddings),
         embeddings=(Embedding("word", base.word_embeddings),),
         stem=(Norm(base.word_embeddings_layernorm),),
         blocks=tuple(_block(layer, config.n_head) for layer in base.h),

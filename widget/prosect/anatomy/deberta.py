@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from prosect.anatomy import bert
-from prosect.anatomy.vocabulary import Anatomy, Attention, Block, Dense, Norm, Projection
+from prosect.anatomy.vocabulary import (
+    Anatomy,
+    Attention,
+    Block,
+    Dense,
+    Norm,
+    Projection,
+    Words,
+)
 from prosect.errors import UnsupportedModelError
 
 
@@ -27,7 +35,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="DeBERTa",
         base=base,
-        words=embeddings.word_embeddings,
+        words=Words(embeddings.word_embeddings),
         embeddings=bert.embeddings(embeddings),
         stem=(*projected, Norm(embeddings.LayerNorm)),
         blocks=tuple(_block(layer, config.num_attention_heads) for layer in base.encoder.layer),

@@ -11,8 +11,10 @@ from prosect.anatomy.vocabulary import (
     Block,
     Dense,
     FeedForward,
+    Head,
     Norm,
     Scores,
+    Words,
 )
 
 
@@ -22,11 +24,23 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="DistilBERT",
         base=base,
-        words=base.embeddings.word_embeddings,
+        words=Words(base.embeddings.word_embeddings),
         embeddings=bert.embeddings(base.embeddings),
         stem=(Norm(base.embeddings.LayerNorm),),
         blocks=tuple(_block(layer, heads) for layer in base.transformer.layer),
         positions=base.config.max_position_embeddings,
+    )
+
+
+def head(model: Any) -> Head | None:
+    """The head of a masked model: a transform, then a map to the vocabulary."""
+    if not hasattr(model, "vocab_projector"):
+        return None
+    return Head(
+        Dense(model.vocab_projector),
+        Dense(model.vocab_transform),
+        model.activation,
+        Norm(model.vocab_layer_norm),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from prosect.anatomy import (
@@ -27,41 +28,60 @@ from prosect.anatomy import (
     roberta,
     t5,
 )
-from prosect.anatomy.vocabulary import Anatomy
+from prosect.anatomy.vocabulary import Anatomy, Head, plain_head
 from prosect.errors import UnsupportedModelError
 
 Describe = Callable[[Any], Anatomy]
 
-SINGLE: dict[str, Describe] = {
-    "bert": bert.anatomy,
-    "roberta": roberta.anatomy,
-    "xlm-roberta": roberta.anatomy,
-    "camembert": roberta.anatomy,
-    "electra": electra.anatomy,
-    "albert": albert.anatomy,
-    "distilbert": distilbert.anatomy,
-    "mpnet": mpnet.anatomy,
-    "modernbert": modernbert.anatomy,
-    "deberta-v2": deberta.anatomy,
-    "gpt2": gpt2.anatomy,
-    "opt": opt.anatomy,
-    "gpt_neo": gpt_neo.anatomy,
-    "gpt_neox": gpt_neox.anatomy,
-    "gptj": gptj.anatomy,
-    "phi": phi.anatomy,
-    "bloom": bloom.anatomy,
-    **dict.fromkeys(llama.FAMILIES, llama.anatomy),
-    **dict.fromkeys(gemma.FAMILIES, gemma.anatomy),
-    "olmo2": olmo2.anatomy,
-}
-"""Models of one stack, described from their base model."""
 
-PAIRS: dict[str, tuple[Describe, Describe]] = {
-    "t5": (t5.encoder, t5.decoder),
-    "bart": (bart.encoder, bart.decoder),
-    "marian": (bart.encoder, bart.decoder),
+@dataclass(frozen=True)
+class Family:
+    """How models of one architecture are described.
+
+    Attributes
+    ----------
+    anatomy
+        The parts of a base model, or of its encoder where it has a decoder beside it.
+    head
+        The output head of a whole model; None for a model without the one that predicts tokens.
+    decoder
+        The parts of the decoder beside an encoder.
+    """
+
+    anatomy: Describe
+    head: Callable[[Any], Head | None] = plain_head
+    decoder: Describe | None = None
+
+
+_ROBERTA = Family(roberta.anatomy, roberta.head)
+_BART = Family(bart.encoder, bart.head, bart.decoder)
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(bert.anatomy, bert.head),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "electra": Family(electra.anatomy, electra.head),
+    "albert": Family(albert.anatomy, albert.head),
+    "distilbert": Family(distilbert.anatomy, distilbert.head),
+    "mpnet": Family(mpnet.anatomy, roberta.head),
+    "modernbert": Family(modernbert.anatomy, modernbert.head),
+    "deberta-v2": Family(deberta.anatomy, bert.head),
+    "gpt2": Family(gpt2.anatomy),
+    "opt": Family(opt.anatomy, opt.head),
+    "gpt_neo": Family(gpt_neo.anatomy),
+    "gpt_neox": Family(gpt_neox.anatomy),
+    "gptj": Family(gptj.anatomy),
+    "phi": Family(phi.anatomy),
+    "bloom": Family(bloom.anatomy),
+    **dict.fromkeys(llama.FAMILIES, Family(llama.anatomy)),
+    **dict.fromkeys(gemma.FAMILIES, Family(gemma.anatomy)),
+    "olmo2": Family(olmo2.anatomy),
+    "t5": Family(t5.encoder, t5.head, t5.decoder),
+    "bart": _BART,
+    "marian": _BART,
 }
-"""Models of an encoder and a decoder, described from the whole model."""
+"""Every supported architecture, by the ``model_type`` of its configuration."""
 
 
 def anatomies_of(model: Any) -> tuple[Anatomy, Anatomy | None]:
@@ -74,34 +94,70 @@ def anatomies_of(model: Any) -> tuple[Anatomy, Anatomy | None]:
     Raises
     ------
     UnsupportedModelError
-        If the architecture has no anatomy, or this model of it has parts that would be missed.
+        If the architecture has no anatomy, this model of it has parts that would be missed, or a
+        weight cannot be read.
     """
-    config = getattr(model, "config", None)
-    kind = getattr(config, "model_type", None)
-    if kind is None:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} is not a transformers model: "
-            "load one with AutoModel.from_pretrained and pass that."
-        )
-    if kind in PAIRS:
-        encoder, decoder = PAIRS[kind]
-        return encoder(model), decoder(model)
-    if kind not in SINGLE:
-        known = ", ".join(sorted([*SINGLE, *PAIRS]))
+    config, kind = getattr(model, "config", None), _kind_of(model)
+    if kind not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
         raise UnsupportedModelError(
             f"The architecture {kind!r} is not supported yet: use a model of one of {known}."
         )
+    family = FAMILIES[kind]
     if getattr(config, "chunk_size_feed_forward", 0):
         raise UnsupportedModelError(
             "This model computes its feed-forwards in chunks, which hides them from view: "
             "load it with chunk_size_feed_forward=0."
         )
-    if getattr(config, "add_cross_attention", False):
+    if family.decoder is None and getattr(config, "add_cross_attention", False):
         raise UnsupportedModelError(
             f"This {kind!r} model has cross-attention, which is not supported in it: "
             "load it with add_cross_attention=False."
         )
-    anatomy = SINGLE[kind](model.base_model)
-    if not anatomy.blocks:
-        raise UnsupportedModelError("This model has no layers: there is nothing to dissect.")
-    return anatomy, None
+    try:
+        anatomy = family.anatomy(model.base_model)
+        decoder = None if family.decoder is None else family.decoder(model.base_model)
+    except AttributeError as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} lacks a part that {kind!r} models have ({error}): "
+            "use the model class of transformers, without changed or removed modules."
+        ) from error
+    for stack in (anatomy, decoder):
+        if stack is None:
+            continue
+        if not stack.blocks:
+            raise UnsupportedModelError("This model has no layers: there is nothing to dissect.")
+        stack.check()
+    return anatomy, decoder
+
+
+def head_of(model: Any) -> Head:
+    """Describe the head of a model.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it has none that predicts tokens, or one that is not known.
+    """
+    family = FAMILIES.get(_kind_of(model))
+    try:
+        head = None if family is None else family.head(model)
+    except AttributeError:  # a head of the same name that predicts something else
+        head = None
+    if head is None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no head that predicts tokens: "
+            "load the model with its language-modelling head, as with AutoModelForMaskedLM."
+        )
+    return head
+
+
+def _kind_of(model: Any) -> str:
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    if kind is None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is not a transformers model: "
+            "pass one loaded with AutoModel.from_pretrained, "
+            "or a pipeline, a SentenceTransformer or a PeftModel that holds one."
+        )
+    return kind

@@ -13,6 +13,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Scores,
+    Words,
     fused,
 )
 
@@ -23,7 +24,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="GPT-2",
         base=base,
-        words=base.wte,
+        words=Words(base.wte),
         embeddings=(Embedding("word", base.wte), Embedding("position", base.wpe)),
         blocks=tuple(_block(layer, heads) for layer in base.h),
         tail=(Norm(base.ln_f),),

@@ -14,6 +14,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Scores,
+    Words,
     interleaved,
 )
 
@@ -24,7 +25,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="GPT-NeoX",
         base=base,
-        words=base.embed_in,
+        words=Words(base.embed_in),
         embeddings=(Embedding("word", base.embed_in),),
         blocks=tuple(_block(layer, heads) for layer in base.layers),
         tail=(Norm(base.final_layer_norm),),

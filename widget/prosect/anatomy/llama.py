@@ -14,6 +14,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Scores,
+    Words,
 )
 
 FAMILIES = {
@@ -37,7 +38,7 @@ def decoder(base: Any, *, family: str, block: Any, norm: Any) -> Anatomy:
     return Anatomy(
         family=family,
         base=base,
-        words=base.embed_tokens,
+        words=Words(base.embed_tokens),
         embeddings=(Embedding("word", base.embed_tokens),),
         blocks=tuple(block(layer, heads, kv_heads) for layer in base.layers),
         tail=(norm(base.norm),),

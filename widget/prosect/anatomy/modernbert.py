@@ -12,8 +12,10 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Embedding,
     FeedForward,
+    Head,
     Norm,
     Scores,
+    Words,
     fused,
 )
 
@@ -25,18 +27,25 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="ModernBERT",
         base=base,
-        words=words,
+        words=Words(words),
         embeddings=(Embedding("word", words),),
         stem=(Norm(base.embeddings.norm),),
-        blocks=tuple(_block(layer, heads) for layer in base.layers),
+        blocks=tuple(_block(layer, heads, base.config.intermediate_size) for layer in base.layers),
         tail=(Norm(base.final_norm),),
         positions=base.config.max_position_embeddings,
     )
 
 
-def _block(layer: Any, heads: int) -> Block:
+def head(model: Any) -> Head | None:
+    """The head of a masked model: a transform, then a map to the vocabulary."""
+    if not hasattr(model, "decoder"):
+        return None
+    own = model.head
+    return Head(Dense(model.decoder), Dense(own.dense), own.act, Norm(own.norm))
+
+
+def _block(layer: Any, heads: int, d_ff: int) -> Block:
     own, mlp = layer.attn, layer.mlp
-    d_ff = mlp.Wo.in_features
     query, key, value = fused(own.Wqkv, heads * own.head_dim)
     first = hasattr(
         layer.attn_norm, "weight"

@@ -12,6 +12,7 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Norm,
     Scores,
+    Words,
 )
 
 
@@ -21,7 +22,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="MPNet",
         base=base,
-        words=base.embeddings.word_embeddings,
+        words=Words(base.embeddings.word_embeddings),
         embeddings=bert.embeddings(base.embeddings),
         stem=(Norm(base.embeddings.LayerNorm),),
         blocks=tuple(_block(layer, heads) for layer in base.encoder.layer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prosect.anatomy.vocabulary import (
@@ -11,8 +12,11 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Embedding,
     FeedForward,
+    Head,
     Norm,
     Scores,
+    Words,
+    plain_head,
 )
 
 
@@ -24,7 +28,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="OPT",
         base=decoder,  # what the model with a head calls: not what is around it
-        words=decoder.embed_tokens,
+        words=Words(decoder.embed_tokens),
         embeddings=(
             Embedding("word", decoder.project_in or decoder.embed_tokens),
             Embedding("position", decoder.embed_positions),
@@ -35,6 +39,12 @@ def anatomy(base: Any) -> Anatomy:
         positions=base.config.max_position_embeddings,
         causal=True,
     )
+
+
+def head(model: Any) -> Head | None:
+    """The head; the narrow model projects the hidden state first."""
+    own, outlet = plain_head(model), model.base_model.decoder.project_out
+    return own if own is None or outlet is None else replace(own, outlet=Dense(outlet))
 
 
 def _block(layer: Any, heads: int, pre: bool) -> Block:

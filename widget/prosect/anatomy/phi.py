@@ -14,6 +14,7 @@ from prosect.anatomy.vocabulary import (
     FeedForward,
     Norm,
     Scores,
+    Words,
 )
 
 
@@ -24,7 +25,7 @@ def anatomy(base: Any) -> Anatomy:
     return Anatomy(
         family="Phi",
         base=base,
-        words=base.embed_tokens,
+        words=Words(base.embed_tokens),
         embeddings=(Embedding("word", base.embed_tokens),),
         blocks=tuple(_block(layer, heads, kv_heads) for layer in base.layers),
         tail=(Norm(base.final_layernorm),),

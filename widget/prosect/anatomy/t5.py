@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prosect.anatomy.vocabulary import (
@@ -11,8 +12,11 @@ from prosect.anatomy.vocabulary import (
     Dense,
     Embedding,
     FeedForward,
+    Head,
     Norm,
     Scores,
+    Words,
+    plain_head,
 )
 
 
@@ -26,12 +30,19 @@ def decoder(model: Any) -> Anatomy:
     return _stack(model.get_decoder(), "T5 decoder")
 
 
+def head(model: Any) -> Head | None:
+    """The head; where it shares the embeddings, the hidden state is scaled first."""
+    own, config = plain_head(model), model.config
+    scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+    return replace(own, scale=config.d_model**-0.5) if own is not None and scaled else own
+
+
 def _stack(base: Any, family: str) -> Anatomy:
     heads = base.config.num_heads
     return Anatomy(
         family=family,
         base=base,
-        words=base.embed_tokens,
+        words=Words(base.embed_tokens),
         embeddings=(Embedding("word", base.embed_tokens),),
         blocks=tuple(_block(layer, heads) for layer in base.block),
         tail=(Norm(base.final_layer_norm, "rms"),),

@@ -2,7 +2,7 @@
 
 A residual stream starts as the sum of the embeddings, sublayers write to it, norms rescale it. An
 :class:`Anatomy` names, in the order of the computation, the modules of a model that do so. It holds
-modules, not copies: weights are read when they are needed, where they are.
+modules, not copies: weights are read when they are needed, as :mod:`prosect.anatomy.weights` does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from prosect.anatomy import weights
+from prosect.anatomy.weights import StoredWeight
 from prosect.engines.records import TERMS, Term, Turn
-from prosect.errors import UnsupportedModelError
 
 
 @dataclass(frozen=True)
@@ -34,30 +35,22 @@ class Norm:
     @property
     def gain(self) -> Float[Tensor, "d"] | None:
         """The factor of each dimension; None where there is none."""
-        weight = getattr(self.module, "weight", None)
+        weight = weights.parameter_of(self.module, "weight")
         return weight + self.offset if weight is not None and self.offset else weight
 
     @property
     def bias(self) -> Float[Tensor, "d"] | None:
         """What is added at the end; None where nothing is."""
-        return getattr(self.module, "bias", None)
+        return weights.parameter_of(self.module, "bias")
 
     @property
     def epsilon(self) -> float:
         """ε, inside the root."""
+        module = weights.active(self.module)
         for name in ("eps", "variance_epsilon"):
-            if hasattr(self.module, name):
-                return getattr(self.module, name)
-        raise AttributeError(f"{type(self.module).__name__} does not say its epsilon")
-
-
-@dataclass(frozen=True, eq=False)
-class StoredWeight:
-    """What a matrix is made from: the model's tensors, and from them the matrix, [in, out]."""
-
-    name: str
-    tensors: tuple[Tensor, ...]
-    make: Callable[..., Tensor]
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError(f"{type(module).__name__} does not say its epsilon")
 
 
 @dataclass(frozen=True)
@@ -74,33 +67,19 @@ class Dense:
     @property
     def stored(self) -> StoredWeight:
         """What W is made from."""
-        transposed, columns = isinstance(self.module, nn.Linear), self.columns
-
-        def make(stored: Tensor) -> Tensor:
-            weight = stored.T if transposed else stored
-            return weight if columns is None else weight[:, columns]
-
-        return StoredWeight("weight", (self._linear().weight,), make)
+        stored, columns = weights.weight_of(self.module), self.columns
+        return stored if columns is None else stored.then(lambda weight: weight[:, columns])
 
     @property
     def weight(self) -> Float[Tensor, "d_in d_out"]:
         """W."""
-        stored = self.stored
-        return stored.make(*stored.tensors)
+        return self.stored.read()
 
     @property
     def bias(self) -> Float[Tensor, "d_out"] | None:
         """b, where there is one."""
-        bias = self._linear().bias
+        bias = weights.bias_of(self.module)
         return bias if bias is None or self.columns is None else bias[self.columns]
-
-    def _linear(self) -> Any:
-        if not (hasattr(self.module, "weight") and hasattr(self.module, "bias")):
-            raise UnsupportedModelError(
-                f"{type(self.module).__name__} stands where a linear layer is expected: "
-                "merge adapters into the model first, as with merge_and_unload()."
-            )
-        return self.module
 
 
 @dataclass(frozen=True)
@@ -257,6 +236,67 @@ class Embedding:
 
 
 @dataclass(frozen=True)
+class Words:
+    """The word embeddings, whatever class stores them."""
+
+    module: Any
+
+    @property
+    def weight(self) -> Float[Tensor, "token d"]:
+        """One row for each token of the vocabulary, before any scale."""
+        return weights.rows_of(self.module).read()
+
+    @property
+    def num_embeddings(self) -> int:
+        """How many tokens the vocabulary has."""
+        return weights.innermost(self.module).num_embeddings
+
+    @property
+    def embedding_dim(self) -> int:
+        """How wide an embedding is."""
+        return weights.innermost(self.module).embedding_dim
+
+    @property
+    def embed_scale(self) -> float:
+        """What the module multiplies a row by (BART, Gemma)."""
+        return float(getattr(weights.innermost(self.module), "embed_scale", 1.0))
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are, and where token ids have to be."""
+        return weights.innermost(self.module).weight.device
+
+
+@dataclass(frozen=True)
+class Head:
+    """Logits of a last hidden state: decoder(norm(activation(dense(x)))) · scale, or decoder alone.
+
+    Before any cap that the model puts on them (Gemma 2).
+
+    Attributes
+    ----------
+    decoder
+        The map to the vocabulary.
+    dense, activation, norm
+        The transform in front of it, where there is one.
+    outlet
+        A projection of the hidden state before all else (OPT).
+    scale
+        What the hidden state is multiplied by (T5).
+    bias
+        What is added at the end beside the decoder's own (BART).
+    """
+
+    decoder: Dense
+    dense: Dense | None = None
+    activation: Callable[[Tensor], Tensor] | None = None
+    norm: Norm | None = None
+    outlet: Dense | None = None
+    scale: float = 1.0
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """A model's parts in the order of its computation.
 
@@ -286,7 +326,7 @@ class Anatomy:
 
     family: str
     base: Any
-    words: nn.Embedding
+    words: Words
     embeddings: tuple[Embedding, ...]
     blocks: tuple[Block, ...]
     stem: tuple[Norm | Projection, ...] = ()
@@ -311,6 +351,49 @@ class Anatomy:
         for block in self.blocks:
             yield from block.steps
         yield from self.tail
+
+    def check(self) -> None:
+        """Whether every weight can be read, so that a model is refused at once or not at all.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one cannot.
+        """
+        weights.check_loaded(self.base)
+        for step in self.steps():
+            for dense in _layers_of(step):
+                weights.check_linear(dense.module)
+            for norm in _norms_of(step):
+                _ = norm.gain, norm.bias
+        weights.rows_of(self.words.module)
+
+
+def plain_head(model: Any) -> Head | None:
+    """The head of a model that has a linear map called ``lm_head`` and no more."""
+    decoder = getattr(model, "lm_head", None)
+    return None if decoder is None else Head(Dense(decoder))
+
+
+def _layers_of(step: Step) -> Iterator[Dense]:
+    if isinstance(step, Projection):
+        yield step.dense
+    elif isinstance(step, FeedForward):
+        yield from (dense for dense in (step.inner, step.gate, step.output) if dense is not None)
+    elif isinstance(step, Attention):
+        yield from (step.value, step.output)
+        if step.scores is not None:
+            yield from (step.scores.query, step.scores.key)
+
+
+def _norms_of(step: Step) -> Iterator[Norm]:
+    if isinstance(step, Norm):
+        yield step
+    elif isinstance(step, Attention | FeedForward):
+        yield from (norm for norm in (step.before, step.after) if norm is not None)
+        rule = step.scores if isinstance(step, Attention) else None
+        if rule is not None:
+            yield from (norm for norm in (rule.query_norm, rule.key_norm) if norm is not None)
 
 
 def looking_back(n: int) -> Bool[Tensor, "target source"]:

@@ -26,6 +26,7 @@ from prosect.anatomy.vocabulary import (
     Term,
 )
 from prosect.capture.tap import Weighed, Weights, tapped
+from prosect.capture.tensors import ModelTensors
 from prosect.capture.weights import (
     Names,
     affine_of,
@@ -46,6 +47,7 @@ from prosect.engines.records import (
     StreamStep,
 )
 from prosect.errors import ProsectError, UnsupportedModelError
+from prosect.modes import plain_arithmetic
 
 Side = Literal["input", "output"]
 ONE_AT_A_TIME = RLock()
@@ -54,12 +56,18 @@ ONE_AT_A_TIME = RLock()
 
 @dataclass(frozen=True)
 class Run:
-    """Everything one forward pass computed for one text."""
+    """Everything one forward pass computed for one text, and what it takes to run it again.
+
+    ``inputs`` are the arguments of the model for this text, [1, token], without padding; ``tensors``
+    are the model's own.
+    """
 
     hidden: Float[Tensor, "layer+1 token d"]
     attention: Float[Tensor, "layer head target source"]
     cross_attention: Float[Tensor, "layer head target source"] | None
     stream: Stream
+    inputs: Mapping[str, Tensor]
+    tensors: ModelTensors
 
 
 def run(
@@ -91,8 +99,7 @@ def run(
     seen = _Seen()
     with ExitStack() as stack:
         stack.enter_context(ONE_AT_A_TIME)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(plain_arithmetic())
         stack.enter_context(evaluating(anatomy.base))
         stack.enter_context(seen.watching(anatomy))
         stack.enter_context(seen.tapping(anatomy))
@@ -103,10 +110,18 @@ def run(
         if anatomy.outlet is None:
             seen.add(anatomy.base, "output", output.last_hidden_state)
         texts, width = inputs["input_ids"].shape
-        device = anatomy.words.weight.device
+        device = anatomy.words.device
         batch = _Batch(texts, width, lengths, source_lengths or lengths, device)
-        names = names_of(anatomy.base)
-        return [_read(anatomy, _Text(seen, batch, number, names)) for number in range(texts)]
+        names, tensors = names_of(anatomy.base), ModelTensors(anatomy.base)
+        return [
+            _read(
+                anatomy,
+                _Text(seen, batch, number, names),
+                batch.inputs_of(number, inputs),
+                tensors,
+            )
+            for number in range(texts)
+        ]
 
 
 @dataclass
@@ -277,8 +292,19 @@ class _Batch:
     source_lengths: Sequence[int]
     device: torch.device
 
+    def inputs_of(self, number: int, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The arguments of the model for one of the texts, without padding."""
+        found = {}
+        for name, tensor in inputs.items():
+            of_source = name.startswith("encoder_")
+            length = (self.source_lengths if of_source else self.lengths)[number]
+            found[name] = tensor[number : number + 1, :length]
+        return found
 
-def _read(anatomy: Anatomy, text: _Text) -> Run:
+
+def _read(
+    anatomy: Anatomy, text: _Text, inputs: Mapping[str, Tensor], tensors: ModelTensors
+) -> Run:
     hidden = [text.next(block.module, "input") for block in anatomy.blocks]
     end: tuple[nn.Module, Side]
     end = (anatomy.base, "output") if anatomy.outlet is None else (anatomy.outlet, "input")
@@ -291,6 +317,8 @@ def _read(anatomy: Anatomy, text: _Text) -> Run:
         attention=_alphas(stream, "attention"),
         cross_attention=_alphas(stream, "source") if "source" in anatomy.terms else None,
         stream=stream,
+        inputs=inputs,
+        tensors=tensors,
     )
 
 

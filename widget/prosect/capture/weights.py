@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from prosect.anatomy.heads import Head
-from prosect.anatomy.vocabulary import Dense, Norm, Scores
+from prosect.anatomy.vocabulary import Dense, Head, Norm, Scores
 from prosect.engines.records import Affine, HeadRecord, NormRule, ScoresRecord, Weight
 
 Names = Mapping[int, str]

@@ -68,13 +68,13 @@ class Chosen:
         Of the states that predict, in order.
     targets
         The index in the vocabulary that each should predict.
-    instead
+    replacements
         What the model reads in the place of some tokens (:meth:`prosect.Lens.trace`).
     """
 
     positions: list[int]
     targets: list[int]
-    instead: dict[int, int]
+    replacements: dict[int, int]
 
 
 class Chooser:
@@ -125,14 +125,14 @@ class Chooser:
         ]
 
     def _hidden(self, chosen: Sequence[int], random: np.random.Generator) -> dict[int, int]:
-        instead = {}
+        replacements = {}
         masked = self._masking.masked
         for place, lot in zip(chosen, random.random(len(chosen)).tolist(), strict=True):
             if lot < masked:
-                instead[place] = self._mask
+                replacements[place] = self._mask
             elif lot < masked + self._masking.random:
-                instead[place] = int(random.choice(self._ordinary))
-        return instead
+                replacements[place] = int(random.choice(self._ordinary))
+        return replacements
 
 
 def content(text: str) -> int:

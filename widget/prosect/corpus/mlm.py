@@ -460,7 +460,7 @@ class Extract:
         choose = Chooser(lens, self.masking)
         chosen = [choose(text) for text in items]
         traces = lens.traces(
-            items, batch_size=len(items), instead=[where.instead for where in chosen]
+            items, batch_size=len(items), replacements=[where.replacements for where in chosen]
         )
         terms = torch.cat(
             [

@@ -1,1 +1,1 @@
-"""Pure functions on tensors: no model classes, no widgets. Each cites the equation it computes."""
+"""Pure functions on tensors. They import no other part of prosect and touch no module of a model."""

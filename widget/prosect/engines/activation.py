@@ -1,4 +1,4 @@
-"""How a feed-forward's activation divides what it passes on among the parts of its input.
+"""How the activation of a feed-forward is divided among the parts of its input.
 
 Integrated gradients of an activation g along the straight path to p = Σ p_j + p_0 give part j
 IG_j = p_j (g(p) − g(b)) / (p − b), b where the path starts: exact, in closed form, and linear in the
@@ -23,7 +23,7 @@ Baseline = Literal["zero", "bias"]
 def ratio(
     g: Activation, p: Float[Tensor, "*axes"], start: Float[Tensor, "*axes"] | None = None
 ) -> Float[Tensor, "*axes"]:
-    """θ = (g(p) − g(b)) / (p − b), b = 0 by default; g' half way where p and b are close.
+    """θ = (g(p) − g(b)) / (p − b), b = 0 by default; g' at the midpoint where p and b are close.
 
     For GELU from zero this is Φ(p), for SiLU the sigmoid, for ReLU the step function.
     """
@@ -38,7 +38,7 @@ def ratio(
 
 
 def _near(step: Tensor, start: Tensor | None) -> Tensor:
-    """Where a difference of g is too small to divide; from zero, where g is 0, only at zero itself."""
+    """Where p − b is too small to divide by: from zero, where g(0) = 0, only at zero itself."""
     return step == 0 if start is None else step.abs() < 1e-6 * (1 + start.double().abs())
 
 
@@ -55,7 +55,7 @@ def mean_along_path(
     start: Float[Tensor, "*axes"] | None = None,
     tolerance: float = 1e-7,
 ) -> Float[Tensor, "*axes"]:
-    """∫₀¹ g(b + t (p − b)) dt by Gauss-Legendre, nodes doubled until the result moves less than that.
+    """∫₀¹ g(b + t (p − b)) dt by Gauss-Legendre, with nodes doubled until it is stable to ``tolerance``.
 
     Relative to the largest value of g on the path; at most 128 nodes. From zero, GELU and SiLU come
     out to 1e-10 up to |p| = 1000; where a path has a kink inside, or a step as sharp as one (from the

@@ -1,9 +1,9 @@
 """Whole-model token contributions: the parts of each input token through all layers, exactly.
 
 With the attention weights α, the spreads σ and the factors of the activations frozen at what the run
-gave them, the model is linear in its input tokens: each token's part travels alone, like a forward
-pass without its own softmax, variance and activation. All parts and the token-less rest sum to every
-hidden state.
+gave them, the model is linear in its input tokens. Each token's part goes through the layers by itself,
+as in a forward pass whose softmax, variances and activations are constants. All parts and the
+token-less rest sum to every hidden state.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def rest_of(
 ) -> tuple[list[Float[Tensor, "token d"]], dict[int, FrozenFeedForward]]:
     """The token-less part of every hidden state, and every feed-forward frozen with it, by layer.
 
-    It starts at zero: everything that enters with the embeddings belongs to a token. It meets the
-    same attention, norms and activations as the parts, and takes every bias along.
+    It starts at zero, since the embeddings belong to tokens. It goes through the same attention,
+    norms and activations as the parts, and every bias is added to it.
     """
     rest = torch.zeros_like(stream.start.output)
     entered = rest
@@ -73,7 +73,7 @@ def rest_of(
 def _rest_of_attention(
     rest: Float[Tensor, "token d"], record: AttentionRecord
 ) -> Float[Tensor, "token d"]:
-    """What attention makes of the token-less part, biases included; of another text, all of it."""
+    """The token-less part after attention, biases included. Cross-attention is token-less as a whole."""
     if record.term == "source":
         out = record.output
     else:

@@ -1,12 +1,12 @@
 """Effective attention and its null space (Brunner et al. 2020, section 4).
 
-A head's output is A T with T = V W_O. What of a row of A lies in the left null space of T cannot
-change the output; effective attention is the rest, A⊥ = A − Proj_LN(T)(A) = A B Bᵀ with B an
+A head's output is A T with T = V W_O. The component of a row of A in the left null space of T does not
+change the output. Effective attention is the remainder, A⊥ = A − Proj_LN(T)(A) = A B Bᵀ with B an
 orthonormal basis of the column space of T. The null space itself, of n − rank(T) dimensions, is never
-made. Where rows do not see all tokens, in a causal model or within a sliding window, each row is
-projected by itself, with T that of the tokens that it sees.
+computed. Where rows do not see all tokens, in a causal model or within a sliding window, each row is
+projected by itself, with the T of the tokens that it sees.
 
-Everything is in float64: ranks are decisions.
+Everything is computed in float64, because ranks depend on small singular values.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from prosect.engines.linear import output_by_head, values_by_head
 from prosect.engines.records import AttentionRecord
 
 ROWS = 32
-"""How many rows that are projected by themselves are taken at once."""
+"""How many rows that need their own projection are computed at once."""
 NUMBERS = 2**18
-"""How many numbers a matrix of several rows or heads may take: what a cache holds."""
+"""The largest number of values in one matrix of several rows or heads: it fits in a cache."""
 SHARE = 1e-5
-"""VᵀV squares V's singular values: it is trusted where they are above this share of the largest."""
+"""VᵀV squares the singular values of V. It is used where they exceed this share of the largest."""
 
 
 def coordinates(
@@ -31,7 +31,7 @@ def coordinates(
 ) -> Float[Tensor, "head source d_head"]:
     """T = V W_O of every head in d_head coordinates: the same column space, the same singular values.
 
-    With W_Oᵀ = Q R, T = (V Rᵀ) Qᵀ, and Q only turns: V Rᵀ is as good and far narrower.
+    With W_Oᵀ = Q R, T = (V Rᵀ) Qᵀ. Q is orthonormal, so V Rᵀ can stand for T and is far narrower.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def coordinates(
 
 
 def default_tolerance(n: int, d: int, dtype: torch.dtype) -> float:
-    """Singular values below this share of the largest are zero: rounding error of that precision."""
+    """The share of the largest singular value below which another is rounding error."""
     precise = torch.promote_types(dtype, torch.float32)
     return max(n, d) * torch.finfo(precise).eps
 
@@ -56,7 +56,7 @@ def column_basis(
 ) -> tuple[Float[Tensor, "head source r"], Int[Tensor, "head"]]:
     """An orthonormal basis of each head's column space, zero beyond its rank; and the ranks.
 
-    By a thin QR. Where its small R may lack rank, the singular values, which are those of T, decide.
+    By a thin QR. Where R may be rank deficient, its singular values, which are those of T, decide.
     """
     basis, r = torch.linalg.qr(t)
     rank = torch.full(t.shape[:1], r.shape[1], device=t.device)
@@ -72,9 +72,9 @@ def column_basis(
 def _surely_regular(
     factor: Float[Tensor, "*batch row d"], share: float, upper: bool = True
 ) -> Bool[Tensor, "*batch"]:
-    """Whether all singular values of triangular matrices are above a share of the largest.
+    """Whether all singular values of triangular matrices exceed a share of the largest.
 
-    Without finding them: the smallest is at least 1 / |R⁻¹|_F, the largest at most |R|_F.
+    From bounds: the smallest is at least 1 / |R⁻¹|_F, the largest at most |R|_F.
     """
     if factor.shape[-1] != factor.shape[-2]:
         return torch.zeros(factor.shape[:-2], dtype=torch.bool, device=factor.device)
@@ -128,10 +128,10 @@ def _by_row(
     visible: Bool[Tensor, "target source"],
     tolerance: float,
 ) -> tuple[Float[Tensor, "head target source"], Int[Tensor, "head"]]:
-    """Every row on the V that it sees: A⊥_t = V (VᵀV)⁺ Vᵀ a_t.
+    """Project every row on the V that it sees: A⊥_t = V (VᵀV)⁺ Vᵀ a_t.
 
-    By the cheapest way that is sure: where V has independent rows, a_t stays as it is; where VᵀV has
-    a good Cholesky factor, that solves it; else the singular values of V decide.
+    By the cheapest method that is safe. If the rows of V are independent, a_t does not change. If
+    VᵀV is well conditioned, its Cholesky factor solves the system. Otherwise an SVD of V decides.
     """
     result = alpha.to(t.dtype) * visible
     turned, kept = _turned(t, tolerance)
@@ -159,7 +159,7 @@ def _by_row(
 def _turned(
     t: Float[Tensor, "head source d_head"], tolerance: float
 ) -> tuple[Float[Tensor, "head source k"], Bool[Tensor, "head k"]]:
-    """T, turned where it lacks rank so that only some columns are needed; and which are."""
+    """T, rotated where it is rank deficient so that few columns remain; and which columns those are."""
     r = torch.linalg.qr(t, mode="r").R
     if _surely_regular(r, 2 * tolerance).all():
         return t, torch.ones_like(t[:, 0], dtype=torch.bool)
@@ -172,7 +172,7 @@ def _independent(
     visible: Bool[Tensor, "row source"],
     tolerance: float,
 ) -> Bool[Tensor, "head row"]:
-    """Whether V, of what each row sees, surely has independent rows: V Vᵀ has a good factor."""
+    """Whether the rows of the V that each row sees are independent: V Vᵀ is well conditioned."""
     some = visible.any(0)
     v, seen = t[:, some], visible[:, some]
     gram = (v @ v.transpose(1, 2))[:, None] * (seen[:, :, None] & seen[:, None, :])
@@ -182,7 +182,7 @@ def _independent(
 def _factored(
     gram: Float[Tensor, "head row k k"], present: Bool[Tensor, "head row k"], tolerance: float
 ) -> tuple[Float[Tensor, "head row k k"], Bool[Tensor, "head row"]]:
-    """Cholesky factors, and which can be trusted; what is not present counts as independent."""
+    """Cholesky factors, and which are accurate enough. Absent entries count as independent."""
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
     size = diagonal.sum(-1, keepdim=True) / present.sum(-1, keepdim=True)
     diagonal.add_(~present * size)

@@ -1,9 +1,9 @@
 """Hidden Token Attribution (Brunner et al. 2020, section 5): how much each input token moves a vector.
 
-c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F, the Frobenius norm of the whole Jacobian block. By forward
-mode: the changes of one source token are pushed through the model once and give all layers and all
-targets. Exactly, with every dimension of the source in turn; or estimated without bias of the square
-from random signs u, since E|J u|² = |J|_F².
+c_ij = |∂e_j/∂x_i|_F / Σ_k |∂e_j/∂x_k|_F, with the Frobenius norm of the whole Jacobian block. In
+forward mode, a change of one source token is pushed through the model once and gives all layers and
+all targets. Exact with one tangent per dimension of the source. Estimated with random signs u, since
+E|J u|² = |J|_F².
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 Progress = Callable[[int], object]
-"""Told how many more tangents are done."""
+"""Called with the number of tangents that were completed."""
 Carry = Callable[[Float[Tensor, "tangent token d"]], Iterable[Float[Tensor, "tangent token d"]]]
-"""From changes of the input tokens to the changes of each vector that is observed, layer by layer."""
+"""From changes of the input tokens to the changes of each observed vector, layer by layer."""
 
 
 @dataclass(frozen=True)

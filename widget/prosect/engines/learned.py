@@ -1,7 +1,7 @@
-"""Maps from hidden vectors back to input embeddings (Brunner et al. 2020, section 3).
+"""Learned maps g from hidden vectors to input embeddings (Brunner et al. 2020, section 3).
 
-g is linear or has one hidden layer; it is fitted on some sentences, chosen by others, and judged on
-the rest.
+g is linear or has one hidden layer. It is fitted on training sentences, selected on validation
+sentences and evaluated on test sentences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Loss = Literal["cosine", "l2"]
 PENALTIES = (1e-3, 1e-1, 1e1, 1e3)
 """The ridge penalties tried, in units of the mean squared length of a dimension."""
 PROGRESS = 0.01
-"""The share of the validation loss that must have gone since it last counted as progress."""
+"""The relative decrease of the validation loss that counts as progress."""
 
 
 def ridge(
@@ -33,18 +33,15 @@ def ridge(
     centred, wanted = x.double() - x_mean, y.double() - y_mean
     gram, cross = centred.T @ centred, centred.T @ wanted
     unit = gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-    best, least = None, torch.inf
+    fitted: list[tuple[float, nn.Module]] = []
     for penalty in PENALTIES:
         weight = torch.linalg.solve(gram + penalty / len(x) * unit, cross)
         linear = nn.Linear(x.shape[1], y.shape[1]).to(x)
         with torch.no_grad():
             linear.weight.copy_(weight.T)
             linear.bias.copy_(y_mean - x_mean @ weight)
-            lost = float(loss(linear(x_valid)))
-        if lost < least:
-            best, least = linear, lost
-    assert best is not None
-    return best
+            fitted.append((float(loss(linear(x_valid))), linear))
+    return min(fitted, key=lambda pair: pair[0])[1]
 
 
 def trained(

@@ -1,8 +1,8 @@
 """The one linear machine: with α, σ and θ of a run frozen, every step maps parts to parts.
 
-A stack of parts always sums to the stream. What a step adds of its own (a norm's bias and mean, a
-sublayer's bias) belongs to no token: functions named ``through_...`` leave it out, those named
-``rest_through_...`` carry the token-less part through the same step and add it.
+The parts sum to the stream before and after every step. The constants that a step adds (a norm's bias
+and mean, a sublayer's bias) belong to no token. Functions named ``through_...`` leave them out;
+functions named ``rest_through_...`` take the token-less part through the same step and add them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def through_norm(
 
 
 def rest_through_norm(rest: Float[Tensor, "token d"], norm: NormRecord) -> Float[Tensor, "token d"]:
-    """The token-less part through a norm: it takes the bias b along. Also a whole vector."""
+    """The token-less part, or a whole vector, through a norm: the bias b is added."""
     scaled = through_norm(rest, norm)
     return scaled if norm.bias is None else scaled + norm.bias
 
@@ -83,7 +83,7 @@ def through_projection(
 def rest_through_projection(
     rest: Float[Tensor, "token d_in"], projection: ProjectionRecord
 ) -> Float[Tensor, "token d_out"]:
-    """The token-less part takes the projection's bias along. Also a whole vector."""
+    """The token-less part, or a whole vector, through a projection: the bias is added."""
     return projection.map(rest)
 
 
@@ -103,7 +103,7 @@ def through_attention(
 def rest_through_attention(
     rest: Float[Tensor, "token d"], attention: AttentionRecord
 ) -> Float[Tensor, "token d"]:
-    """What attention makes of the token-less part, biases included."""
+    """The token-less part through attention: its biases are added."""
     out = through_attention(rest, attention)
     return out if attention.bias is None else out + attention.bias
 
@@ -111,7 +111,7 @@ def rest_through_attention(
 def output_by_head(
     attention: AttentionRecord, like: Float[Tensor, "*axes"]
 ) -> Float[Tensor, "head d_head d"]:
-    """W_O, cut by head."""
+    """W_O by head."""
     return attention.output_map.weight(like).unflatten(0, (attention.heads, -1))
 
 

@@ -1,7 +1,7 @@
-"""On to the logits: what parts of a last hidden state add to one token's logit, signed.
+"""What the parts of a last hidden state add to the logit of one token, signed.
 
-A linear head passes parts on as they are. The transform of a masked model's head is frozen like a
-layer: its activation by the ratio θ, its norm by the mean and spread that the whole has.
+A linear head needs nothing frozen. The transform of a masked model's head is frozen like a layer: its
+activation by the ratio θ, its norm by the mean and spread of the whole vector.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prosect.engines.records import Affine, HeadRecord, NormRule
 def logit_parts(
     parts: Float[Tensor, "part d"], rest: Float[Tensor, "d"], head: HeadRecord, token: int
 ) -> tuple[Float[Tensor, "part"], Float[Tensor, ""]]:
-    """What each part, and the rest with every bias, adds to the logit of a token.
+    """The contribution of each part, and of the rest with every bias, to the logit of a token.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What maps say of a layer: measures that compare scopes (Kobayashi et al. 2021, 2024)."""
+"""Measures that compare the scopes of a layer (Kobayashi et al. 2021, 2024)."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ def undone(
 
 
 def _positive(size: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """A divisor of nothing: what is zero is taken for the smallest number that is not."""
+    """Clamp to the smallest positive number, to divide by."""
     return size.clamp_min(torch.finfo(size.dtype).tiny)
 
 
 def outlier_dimensions(size: Float[Tensor, "d"], deviations: float = 3.0) -> Int[Tensor, "outlier"]:
-    """The dimensions whose size lies more than so many standard deviations above the mean."""
+    """The dimensions whose size is more than ``deviations`` standard deviations above the mean."""
     return (size > size.mean() + deviations * size.std()).nonzero()[:, 0]
 
 
 def pearson(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> float:
-    """Pearson's r; 1 of a map and itself, even where it is constant, and NaN where only one is."""
+    """Pearson's r. It is 1 for equal maps, also constant ones, and NaN if only one is constant."""
     if torch.equal(a, b):
         return 1.0
     x, y = a.double() - a.double().mean(), b.double() - b.double().mean()

@@ -53,7 +53,7 @@ def nearest_of_many(
     k: int,
     metric: Metric,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The k best of candidates that come in blocks, so that a whole vocabulary fits.
+    """The k best candidates, which come in blocks so that a whole vocabulary fits in memory.
 
     Parameters
     ----------

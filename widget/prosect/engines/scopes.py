@@ -1,11 +1,11 @@
 """Token-to-token maps of one layer, scope by scope (Kobayashi et al. 2020, 2021, 2024).
 
 y_i = Σ_j F_i(x_j) + a part that belongs to no token; the map is |F_i(x_j)|. Up to the feed-forward
-the part that source j sends to target i is a combination of few directions, one a head; what the
-residual connection adds is each token's own. With α, σ frozen, norms act on the directions (centring
-and gain) and on the coefficients (1/σ), so the map needs one small Gram matrix a source and no
-vectors. The feed-forward maps the directions through W_in once, combines them a target, weighs them
-by θ and goes through W_out in blocks of targets.
+the part that source j sends to target i is a linear combination of few directions, one per head; the
+residual connection only adds to the part that a token sends to itself. With α and σ frozen, a norm
+acts on the directions (centring and gain) and on the coefficients (1/σ). The map then needs one small
+Gram matrix per source and no vectors. The feed-forward takes the directions through W_in once,
+combines them for each target, multiplies by θ and goes through W_out in blocks of targets.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from prosect.engines.records import (
 from prosect.engines.terms import reconstruction_error
 
 BLOCK = 2**24
-"""How many numbers the neurons of a block of targets may take."""
+"""The largest number of neuron values held for one block of targets."""
 SOURCES = 16
-"""How many sources' directions are widened to float64 at once: few, so that they stay in cache."""
+"""How many sources are converted to float64 at once. Few of them stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Combined:
     directions
         [source, head, d], D.
     kept
-        [target, d], K: what residual connections add to the part that a token sends to itself.
+        [target, d], K, what residual connections add to the part that a token sends to itself.
     rest
-        [target, d], what is no token's.
+        [target, d], the part that belongs to no token.
     total
-        [target, d], the sum of all parts without the rest. It is summed once, over what attention
-        sends, and then goes through every step beside the parts.
+        [target, d], the sum of all parts, without the rest. It is computed once after attention and
+        then carried through every step beside the parts.
     """
 
     a: Float[Tensor, "target source head"]
@@ -71,7 +71,7 @@ class Combined:
         return replace(self, kept=self.kept + own, total=self.total + own)
 
     def plus_rest(self, rest: Float[Tensor, "target d"]) -> Combined:
-        """Add what is of no token of this text."""
+        """Add to the part that belongs to no token of this text."""
         return replace(self, rest=self.rest + rest)
 
     def through(self, norm: NormRecord) -> Combined:
@@ -95,7 +95,7 @@ class Combined:
         return sent
 
     def own(self) -> Float[Tensor, "token d"]:
-        """What each token sends to itself."""
+        """The part that each token sends to itself."""
         return torch.einsum("ht,thd->td", self.a.diagonal(), self.directions) + self.kept
 
     def norms(self) -> Float[Tensor, "target source"]:
@@ -108,7 +108,7 @@ class Combined:
 
 
 def own_of(x: Float[Tensor, "source target d"], targets: slice) -> Float[Tensor, "target d"]:
-    """What some targets get from themselves, as a view."""
+    """The parts that some targets send to themselves, as a view."""
     return x[targets].diagonal().T
 
 
@@ -121,7 +121,7 @@ def _lengths(
 
 @dataclass
 class Scope:
-    """One map, and what is known of the vectors behind it.
+    """One map, and facts about the vectors behind it.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ Measure = Callable[[Float[Tensor, "source target d"], Float[Tensor, "target d"]]
 def l1_share(
     parts: Float[Tensor, "source target d"], whole: Float[Tensor, "target d"]
 ) -> Float[Tensor, "source target"]:
-    """How much nearer each part brings the output in L1, as shares (ALTI, Ferrando et al. 2022)."""
+    """How much each part reduces the L1 distance to the output, as shares (Ferrando et al. 2022)."""
     distance = (whole - parts).abs().sum(-1)
     nearer = (whole.abs().sum(-1) - distance).clamp_min(0.0)
     return nearer / nearer.sum(0).clamp_min(torch.finfo(nearer.dtype).tiny)
@@ -156,7 +156,7 @@ def l1_share(
 
 @dataclass
 class _Walk:
-    """The scopes of one layer, as they are passed."""
+    """Collects the scopes of one layer in the order of its computation."""
 
     measure: Measure | None
     scopes: dict[str, Scope] = field(default_factory=dict)
@@ -169,14 +169,14 @@ class _Walk:
         *,
         residual_of: str | None = None,
     ) -> None:
-        """Measure parts that are still combinations.
+        """Add a scope whose parts are still linear combinations.
 
-        Where they are those of a scope seen before and the residual connection, only what tokens
-        send to themselves is another.
+        ``residual_of`` names an earlier scope that differs only by the residual connection: the map
+        then differs only on its diagonal.
         """
         own, total = parts.own(), parts.total
         if self.measure is not None:
-            values = self._measured(parts, whole)
+            values = _measured(parts, whole, self.measure)
         elif residual_of is not None:
             values = self.scopes[residual_of].values.clone()
             values.diagonal().copy_(own.norm(dim=-1))
@@ -190,13 +190,6 @@ class _Walk:
             error=_gap(total + parts.rest, whole),
         )
 
-    def _measured(self, parts: Combined, whole: Float[Tensor, "token d"]) -> Tensor:
-        assert self.measure is not None
-        n, d = whole.shape
-        size = max(1, BLOCK // (n * d))
-        blocks = [slice(i, min(i + size, n)) for i in range(0, n, size)]
-        return torch.cat([self.measure(parts.vectors(b), whole[b]).T for b in blocks])
-
     def see_block(
         self,
         name: str,
@@ -205,7 +198,7 @@ class _Walk:
         rest: Float[Tensor, "target d"],
         whole: Float[Tensor, "target d"],
     ) -> None:
-        """Measure the parts of a block of targets, and put them beside those before."""
+        """Add a block of targets to a scope."""
         measure = self.measure
         values = vectors.norm(dim=-1) if measure is None else measure(vectors, whole)
         own = own_of(vectors, targets)
@@ -219,6 +212,16 @@ class _Walk:
         )
         before = self.scopes.get(name)
         self.scopes[name] = seen if before is None else _beside(before, seen)
+
+
+def _measured(
+    parts: Combined, whole: Float[Tensor, "token d"], measure: Measure
+) -> Float[Tensor, "target source"]:
+    """A measure of parts that are still linear combinations, block by block of targets."""
+    n, d = whole.shape
+    size = max(1, BLOCK // (n * d))
+    blocks = [slice(i, min(i + size, n)) for i in range(0, n, size)]
+    return torch.cat([measure(parts.vectors(block), whole[block]).T for block in blocks])
 
 
 def _beside(a: Scope, b: Scope) -> Scope:
@@ -243,7 +246,7 @@ def norm_map(
 
 
 def parts_of_attention(attention: AttentionRecord, value_bias: bool = True) -> Combined:
-    """What each source sends through all heads, and the biases, which are no token's."""
+    """What each source sends through all heads; the biases belong to no token."""
     directions = sent(attention, value_bias)
     a = attention.alpha.permute(1, 2, 0).contiguous()
     output = attention.output
@@ -265,20 +268,20 @@ def scopes_of(
 ) -> dict[str, Scope]:
     """Every map of one layer, in the order of its computation.
 
-    By name, see :func:`prosect.analyses.kinds.scope_names`.
+    By name, see :func:`prosect.analyses.kinds.scopes_of`.
 
     Parameters
     ----------
     layer
         What the block did.
     feed_forward
-        Whether to go on through the feed-forward; without, no vectors are made.
+        Whether to continue through the feed-forward. Without it no vectors are made.
     value_bias
         Whether the value's bias is part of what a token sends.
     baseline
         Where integrated gradients of the feed-forward start.
     measure
-        Instead of the length of the parts, what to make of them.
+        Computes the map from the parts, in place of their length.
     """
     walk = _Walk(measure)
     attention, following = layer.attention, list(layer.following)
@@ -324,7 +327,7 @@ def scopes_of(
 def _own_feed_forward(
     x: Float[Tensor, "token d"], record: FeedForwardRecord, baseline: Baseline
 ) -> tuple[Float[Tensor, "token d"], Float[Tensor, "token d"]]:
-    """The feed-forward of a parallel block: it reads each token alone; its biases are no token's."""
+    """The feed-forward of a parallel block: it reads each token alone; its biases belong to no token."""
     own, rest = x, torch.zeros_like(x)
     if record.before is not None:
         own, rest = through_norm(own, record.before), rest_through_norm(rest, record.before)

@@ -14,24 +14,49 @@ from torch.nn.functional import normalize
 
 from prosect.engines.linear import rest_through_norm
 from prosect.engines.records import AttentionRecord, FeedForwardRecord, LayerRecord, NormRule
-from prosect.engines.scopes import BLOCK, parts_of_attention
+from prosect.engines.scopes import BLOCK, Combined, parts_of_attention
 
 
 def value_zeroing(layer: LayerRecord) -> Float[Tensor, "target source"]:
     """1 − cos between each target's output and its output with the values of one source at zero."""
-    parts, attended = parts_of_attention(layer.attention), layer.attention.output
+    parts = parts_of_attention(layer.attention)
     n, d = layer.x.shape
-    whole = normalize(output_of(attended, layer), dim=-1)
+    whole = normalize(output_of(layer.attention.output, layer), dim=-1)
     size = max(1, BLOCK // (n * max(d, layer.feed_forward.u.shape[1])))
     rows = []
     for start in range(0, n, size):
         sources = slice(start, min(start + size, n))
-        silenced = parts.directions[sources]  # [source, head, d]
-        removed = torch.einsum("tsk,skd->std", parts.a[:, sources], silenced)
-        changed = normalize(output_of(attended - removed, layer), dim=-1)
+        changed = normalize(_without(parts, layer, sources), dim=-1)
         # |a − b|² / 2 of unit vectors is 1 − cos, and exact for small angles
         rows.append((changed - whole).square().sum(-1) / 2)
     return torch.cat(rows).T
+
+
+def silenced(layer: LayerRecord, source: int, kv_head: int) -> Float[Tensor, "target d"]:
+    """The layer's output with one value vector at zero, in all heads that share it."""
+    group = layer.attention.heads // layer.attention.kv_heads
+    heads = slice(kv_head * group, (kv_head + 1) * group)
+    parts = parts_of_attention(layer.attention)
+    return _without(parts, layer, slice(source, source + 1), heads)[0]
+
+
+def strongest(layer: LayerRecord) -> tuple[int, int]:
+    """The source and the head of the values that attention takes most from, by length."""
+    parts = parts_of_attention(layer.attention)
+    taken = parts.a.sum(0) * parts.directions.norm(dim=-1)
+    by_value = taken.unflatten(1, (layer.attention.kv_heads, -1)).sum(-1)
+    source, kv_head = divmod(int(by_value.argmax()), by_value.shape[1])
+    return source, kv_head
+
+
+def _without(
+    parts: Combined, layer: LayerRecord, sources: slice, heads: slice = slice(None)
+) -> Float[Tensor, "source target d"]:
+    """The layer's output without what some heads take from each of some sources."""
+    removed = torch.einsum(
+        "tsk,skd->std", parts.a[:, sources, heads], parts.directions[sources, heads]
+    )
+    return output_of(layer.attention.output - removed, layer)
 
 
 def output_of(

@@ -15,7 +15,7 @@ class Explorer(Identifying):
     shows = (
         payload.token_maps,
         payload.thumbnails,
-        payload.freedom,
+        payload.identifiability,
         payload.importance,
         payload.neighbors,
     )

@@ -8,4 +8,4 @@ class Heatmap(View):
     """The map of one layer and head, with the values and their ranks under the pointer."""
 
     name = "heatmap"
-    shows = (payload.token_maps, payload.freedom)
+    shows = (payload.token_maps, payload.identifiability)

@@ -1,4 +1,4 @@
-"""Tie separate views together: where one goes, the others follow."""
+"""Link separate views, so that they show the same place."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any
 
 import traitlets
 
-PLACES = ("layer", "head", "target", "source", "kind")
+PLACES = ("layer", "head", "target", "source", "hovered", "kind")
 
 
 def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
-    """Keep the places of views the same: layer, head, target, source and kind, both ways.
+    """Keep layer, head, target, source, hovered token and kind the same in all views, both ways.
 
-    Views and figures are linked by the traits they share; the first one's place is taken over.
+    Views and figures are linked by the traits they share; they start with the values of the first.
+    A token under the pointer of one view is lit in all of them: each move of the pointer to another
+    token is a message to the kernel from then on.
 
     Parameters
     ----------

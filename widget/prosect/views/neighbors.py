@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import traitlets
 
+from prosect.analyses.identity import Candidates
 from prosect.views import payload
+from prosect.views.payload import Array
 from prosect.views.view import View
-
-CANDIDATES = ("sentence", "vocabulary")
 
 
 class Identifying(View):
@@ -31,7 +31,7 @@ class Identifying(View):
 
     @traitlets.validate("candidates")
     def _known_candidates(self, proposal: Any) -> str:
-        if proposal.value not in CANDIDATES:
+        if proposal.value not in get_args(Candidates):
             raise traitlets.TraitError(
                 f"There are no candidates {proposal.value!r}: choose 'sentence' or 'vocabulary'."
             )
@@ -39,14 +39,14 @@ class Identifying(View):
 
     @traitlets.validate("metric")
     def _known_metric(self, proposal: Any) -> str:
-        if proposal.value not in get_args(payload.Metric):
+        if proposal.value not in payload.METRICS:
             raise traitlets.TraitError(
                 f"There is no metric {proposal.value!r} here: choose 'cosine' or 'l2'."
             )
         return proposal.value
 
-    def _is_open(self, name: str) -> bool:
-        return self.candidates == "vocabulary" and f"vocabulary/{self.metric}" in name
+    def _is_open(self, array: Array) -> bool:
+        return (array.candidates, array.metric) == (self.candidates, self.metric)
 
 
 class Neighbors(Identifying):

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import anywidget
 import traitlets
 
 from prosect import frontend, page
-from prosect.analyses.certificate import TOLERANCES
 from prosect.errors import ProsectError
 from prosect.trace import Trace
+from prosect.views import payload
 from prosect.views.arrays import encode, pack
-from prosect.views.payload import (
-    PATIENCE,
-    Sources,
-    kept_in_page,
-    kinds_shown,
-    sent_later,
-    work_behind,
-)
+from prosect.views.payload import Array, Table, kept_in_page, kinds_shown, sent_later
 
-PLACE = ("layer", "head", "target", "source", "kind", "theme")
+PLACE = ("layer", "head", "target", "source", "hovered", "kind", "theme")
 """The public traits of every view: where the reader is, and how the page looks."""
 
 _CONTENT = ("_view", "_tokens", "_about", "_kinds", "_terms", "_arrays", "_remote")
@@ -49,7 +41,11 @@ class View(anywidget.AnyWidget):
     layer, head
         Counted from 0; layer −1 is the embeddings, head −1 all heads together.
     target, source
-        Positions of the pinned target token and of the source token under the pointer; −1 for none.
+        Positions of the pinned target token and of the pinned source token; −1 for none.
+    hovered
+        Position of the source token under the pointer; −1 for none. It is shown in the place of the
+        pinned one. Python hears of it once something observes it: ``view.observe(f, "hovered")``,
+        ``traitlets.link`` or ``prosect.link``. Before that, moving the pointer sends no messages.
     kind
         The kind of map that is shown.
     theme
@@ -60,9 +56,11 @@ class View(anywidget.AnyWidget):
     head = traitlets.Int(0).tag(sync=True)
     target = traitlets.Int(-1).tag(sync=True)
     source = traitlets.Int(-1).tag(sync=True)
+    hovered = traitlets.Int(-1).tag(sync=True)
     kind = traitlets.Unicode("attention").tag(sync=True)
     theme = traitlets.Enum(("auto", "light", "dark"), "auto").tag(sync=True)
 
+    _shares_hover = traitlets.Bool(False).tag(sync=True)
     _esm = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
     _view = traitlets.Unicode().tag(sync=True)
@@ -76,7 +74,7 @@ class View(anywidget.AnyWidget):
 
     name: ClassVar[str]
     places: ClassVar[tuple[str, ...]] = PLACE
-    shows: ClassVar[tuple[Callable[[Trace], Sources], ...]]
+    shows: ClassVar[tuple[Table, ...]]
 
     def __init__(self, trace: Trace, **traits: Any) -> None:
         if not isinstance(trace, Trace):
@@ -91,12 +89,10 @@ class View(anywidget.AnyWidget):
                 f"choose from {', '.join(self.places)}, layout."
             )
         self._trace = trace
-        self._sources: Sources = {}
-        for show in self.shows:
-            self._sources |= show(trace)
-        later = sent_later(trace, self._sources)
+        self._table = {array.name: array for table in self.shows for array in table(trace)}
+        later = sent_later(trace, self._table.values())
         manifest, data = pack(
-            {name: source() for name, source in self._sources.items() if name not in later}
+            {name: array.compute() for name, array in self._table.items() if name not in later}
         )
         super().__init__(
             _esm=frontend.source("widget.js"),
@@ -116,6 +112,16 @@ class View(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._trace!r})"
 
+    def observe(self, handler: Any, names: Any = traitlets.All, type: Any = "change") -> None:
+        """Call a function when traits change, as ``traitlets`` documents it.
+
+        Once ``hovered`` is observed, by its name or with all traits, the front end sends it.
+        """
+        super().observe(handler, names, type)
+        observed = [names] if names is traitlets.All or isinstance(names, str) else names
+        if traitlets.All in observed or "hovered" in observed:
+            self._shares_hover = True
+
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
@@ -126,14 +132,14 @@ class View(anywidget.AnyWidget):
         """
         kinds = kept_in_page(self._trace, self.kind)
 
-        def kept(name: str) -> bool:
-            part, _, rest = name.partition("/")
-            if part in ("map", "overview"):
-                return rest.split("/")[0] in kinds
-            return self._is_open(name) or work_behind(self._trace, name) <= PATIENCE
+        def kept(array: Array) -> bool:
+            if array.kind is not None:
+                return array.kind.name in kinds
+            return self._is_open(array) or array.cost() <= payload.MAX_PAGE_FLOPS
 
-        remote = [name for name in self._remote if kept(name)]
+        remote = [name for name in self._remote if kept(self._table[name])]
         state = {name: getattr(self, name) for name in (*self.places, *_CONTENT)}
+        state["hovered"] = -1  # no pointer is on the page when it opens
         state["_kinds"] = [kind for kind in self._kinds if kind["name"] in kinds]
         state["_remote"] = remote
         page.write(
@@ -141,10 +147,10 @@ class View(anywidget.AnyWidget):
             title=f"{self._trace.texts[0]} – prosect",
             state=state,
             data=self._data,
-            remote={name: encode(self._sources[name]()) for name in remote},
+            remote={name: encode(self._table[name].compute()) for name in remote},
         )
 
-    @traitlets.validate("layer", "head", "target", "source")
+    @traitlets.validate("layer", "head", "target", "source", "hovered")
     def _within_the_trace(self, proposal: Any) -> int:
         name, value = proposal.trait.name, proposal.value
         about = _about(self._trace)
@@ -164,25 +170,17 @@ class View(anywidget.AnyWidget):
             )
         return proposal.value
 
-    def _is_open(self, name: str) -> bool:
+    def _is_open(self, array: Array) -> bool:
         """Whether an array that is no map is what the reader looks at."""
         return False
 
-    def _check_patience(self, name: str) -> None:
-        if work_behind(self._trace, name) <= 30 * PATIENCE:
-            return
-        _, part, *rest = name.split("/")
-        kind = self._trace.kinds.get(part)
-        if kind is not None:
-            what, call = kind.label, f"trace.map({kind.name!r})"
-        else:
-            words = self._trace.anatomy.words.num_embeddings
-            what = f"A search among {words:,} words"
-            call = f"trace.identify(metric={rest[0]!r}, candidates={part!r})"
-        raise ProsectError(
-            f"{what} takes long for {len(self._trace.tokens)} tokens: "
-            f"run {call} in a cell, then open it here."
-        )
+    def _check_cost(self, array: Array) -> None:
+        """Refuse what would keep the kernel busy for too long, with what to run instead."""
+        if array.cost() > payload.MAX_ANSWER_FLOPS:
+            raise ProsectError(
+                f"{array.hint} takes long for {len(self._trace.tokens)} tokens: "
+                f"run {array.call} in a cell, then open it here."
+            )
 
     def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Send an array that the front end asked for; an error goes to reader and log."""
@@ -191,11 +189,11 @@ class View(anywidget.AnyWidget):
         name = content.get("array")
         reply = {"reply": content["request"], "array": name}
         try:
-            if name not in self._sources:
+            if name not in self._table:
                 raise KeyError(f"this view has no array {name!r}")
-            self._check_patience(str(name))
+            self._check_cost(self._table[name])
             self.send({**reply, "working": True})
-            spec, data = encode(self._sources[name]())
+            spec, data = encode(self._table[name].compute())
         except Exception as error:  # whatever went wrong, the reader waits for an answer
             _log.exception("prosect could not send %r", name)
             known = isinstance(error, ProsectError)
@@ -234,6 +232,5 @@ def _about(trace: Trace) -> dict[str, Any]:
         "words": trace.anatomy.words.num_embeddings,
         "dtype": own if own == used else f"{own}, analysed in {used}",
         "certificate": error,
-        "holds": error <= TOLERANCES[dtype],
         "causal": trace.anatomy.causal,
     }
