@@ -18,7 +18,7 @@ from typing_extensions import Unpack
 
 from prosect import corpus
 from prosect.corpus import MlmResult
-from prosect.corpus.runner import Options
+from prosect.corpus.running.runner import Options
 
 SEEDS = (0, 1, 2, 3, 4)
 

@@ -24,7 +24,7 @@ from transformers import BertConfig, BertForTokenClassification
 
 import prosect
 from prosect import corpus
-from prosect.corpus.readers import TaggedSentence, bio, conll, sense_table, spans_of, text_of
+from prosect.corpus.data.readers import TaggedSentence, bio, conll, sense_table, spans_of, text_of
 
 EPOCHS, RATE, BATCH = 3, 5e-5, 16
 

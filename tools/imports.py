@@ -39,11 +39,11 @@ LAYERS: Layers = (
     ("What readers see", ("views", "page", "figures")),
     ("One text through one model", ("lens", "trace")),
     ("Results", ("analyses",)),
-    ("Reading a model", ("demo", "hub", "capture", "anatomy", "unwrap")),
+    ("Reading a model", ("demo", "hub", "unwrap", "capture", "anatomy")),
     ("Computation on tensors", ("engines",)),
     (
         "Base",
-        ("tokens", "validation", "frontend", "optional", "colours", "modes", "_version", "errors"),
+        ("tokens", "validation", "modes", "frontend", "optional", "colours", "_version", "errors"),
     ),
 )
 """The packages from top to bottom; each imports only packages that come after it.

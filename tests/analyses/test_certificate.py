@@ -17,7 +17,7 @@ from prosect.engines.records import AttentionRecord, NormRecord
 from prosect.errors import ReconstructionError
 from support.families import FAMILIES, STACKS, TEXTS, family_of, random_lens, sample, trace_of
 
-SCORED = [stack for stack in STACKS if not stack.startswith("deberta")]
+SCORED = [stack for stack in STACKS if FAMILIES[family_of(stack)].known_scores]
 
 
 def exact(stack: str, dtype: torch.dtype) -> float:
@@ -25,8 +25,8 @@ def exact(stack: str, dtype: torch.dtype) -> float:
     if dtype == torch.float32:
         return 1e-4
     family = FAMILIES[family_of(stack)]
-    rounded = family.float32_norms or family.float32_softmax or stack in ("modernbert", "gpt-neo")
-    return 1e-6 if rounded else 1e-10
+    rounds = family.rounds or family.float32_scores or family.float32_rotary
+    return 1e-6 if rounds else 1e-10
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

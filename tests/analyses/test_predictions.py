@@ -276,7 +276,7 @@ def test_the_demo_model_has_no_head_and_says_so() -> None:
     [
         ({"terms": ("output",)}, "no term 'output': choose from input, attention"),
         ({"position": 99}, "no token 99: positions count from 0"),
-        ({"k": 0}, "k counts predictions and must be at least 1, not 0"),
+        ({"k": 0}, "k must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_predicted_from_is_named(arguments: dict[str, Any], message: str) -> None:

@@ -233,6 +233,17 @@ def test_layers_that_quantise_what_they_read_are_refused() -> None:
         prosect.Lens(model, word_pieces())
 
 
+def test_a_forward_that_was_replaced_in_one_layer_is_tried_out() -> None:
+    model = random_model("bert")
+    layer = layers_of(model)[2]
+    own = layer.forward
+    layer.forward = lambda x: own(x)
+    assert prosect.Lens(model, word_pieces()).trace(TEXTS[0]).map("ATB").error < 1e-12
+    layer.forward = lambda x: own(x).relu()
+    with pytest.raises(prosect.UnsupportedModelError, match="does not compute x W"):
+        prosect.Lens(model, word_pieces())
+
+
 def test_dynamic_int8_is_refused() -> None:
     model = random_model("bert", torch.float32)
     with pytest.warns(DeprecationWarning, match="quantization"):

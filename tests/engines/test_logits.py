@@ -55,9 +55,9 @@ def test_without_a_head_or_a_token_the_sentence_says_so() -> None:
         lens.trace("a").logit_contributions(400)
     trace = lens.trace("a river")
     for token in ("the", 1.5, True):
-        with pytest.raises(prosect.ProsectError, match="A token's index is a whole number"):
+        with pytest.raises(prosect.ProsectError, match="token must be an integer"):
             trace.logit_contributions(token)
-    with pytest.raises(prosect.ProsectError, match="no baseline 'x': choose one of zero, bias"):
+    with pytest.raises(prosect.ProsectError, match="baseline must be one of zero, bias, got 'x'"):
         trace.logit_contributions(3, baseline="x")
 
 

@@ -320,7 +320,7 @@ def test_no_target_at_all_is_refused() -> None:
         ((3, 0), "no layer 3: layers count from 0 to 2"),
         ((-1, 0), "no layer -1: layers count from 0 to 2"),
         ((0, 99), "no token 99: positions count from 0 to 15"),
-        ((0, 0, 0), "k counts neurons and must be at least 1, not 0"),
+        ((0, 0, 0), "k must be at least 1, got 0"),
     ],
 )
 def test_neurons_that_there_are_not_are_refused(arguments: tuple[int, ...], message: str) -> None:

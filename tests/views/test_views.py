@@ -294,6 +294,22 @@ def test_the_kinds_that_are_shown_say_what_those_of_the_trace_say(family: str) -
         assert {name: sent[name] for name in fields} == {n: getattr(kind, n) for n in fields}
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        torch.inference_mode,
+        torch.enable_grad,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    ],
+)
+def test_a_view_sends_the_same_numbers_in_every_mode_of_torch(mode: Any) -> None:
+    lens = random_lens("bert", torch.float32)
+    expected = prosect.Explorer(lens.trace("a river"))._data
+    trace = lens.trace("a river")
+    with mode():
+        assert prosect.Explorer(trace)._data == expected
+
+
 def test_an_estimate_is_called_one_until_the_map_is_exact() -> None:
     trace = random_lens("bert").trace("a river")
 

@@ -184,7 +184,7 @@ class Lens:
             As :meth:`trace`; the message names the text by its number, from 0. Also if texts and
             ``replacements`` differ in number.
         """
-        check_count(batch_size, "batch_size counts texts")
+        check_count(batch_size, "batch_size")
         if isinstance(texts, str):
             raise TypeError("texts must be several texts, got one string: use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
