@@ -1,10 +1,11 @@
-"""Predicting tokens from every subset of the terms, with the weights that come as packages.
+"""Predict tokens from every subset of the terms, with weights that are installed as packages.
 
     python benchmarks/mlm.py [rxnmapper] [antiberty] [minilm] [smollm2] [--texts FILE]
 
-Each model reads its own kind of text: reactions and antibodies are made up here, the English
-sentences are those of the file, one a line. Prints the accuracy by subset with the model's own head
-and with learned ones, their spread over seeds and the standard error by text, and how long it took.
+Each model reads its own kind of text: reactions and antibodies are generated here, the English
+sentences are read from the file, one per line. The output is the accuracy by subset of the model's
+own head and of learned heads, their spread over seeds, the standard error with texts as independent
+draws, and the computing time.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import torch
 from typing_extensions import Unpack
 
 from prosect import corpus
-from prosect.corpus import MlmResult
-from prosect.corpus.runner import Options
+from prosect.corpus import MlmResult, Options
 
 SEEDS = (0, 1, 2, 3, 4)
 
@@ -26,49 +26,49 @@ SEEDS = (0, 1, 2, 3, 4)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["rxnmapper", "antiberty"])
-    parser.add_argument("--texts", type=Path, help="English, a sentence a line")
-    parser.add_argument("--checkpoint", type=Path, help="a folder for what is finished")
+    parser.add_argument("--texts", type=Path, help="English text, one sentence per line")
+    parser.add_argument("--checkpoint", type=Path, help="a folder for finished shards")
     parser.add_argument("--save", type=Path, help="a folder for the results and figures")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     options: Options = {"checkpoint": arguments.checkpoint, "progress": True}
     for name in arguments.models:
         if name in ("minilm", "smollm2") and arguments.texts is None:
-            parser.error(f"{name} reads English: give --texts")
-        found = {
+            parser.error(f"{name} needs --texts, a file of English sentences")
+        result = {
             "rxnmapper": lambda: on_reactions(**options),
             "antiberty": lambda: on_antibodies(**options),
             "minilm": lambda: of_minilm(sentences(arguments.texts, 1000), **options),
             "smollm2": lambda: on_next_tokens(sentences(arguments.texts, 100), **options),
         }[name]()
-        report(found)
+        report(result)
         if arguments.save is not None:
             arguments.save.mkdir(parents=True, exist_ok=True)
-            found.save(arguments.save / f"mlm-{name}.json")
-            found.figure().savefig(arguments.save / f"mlm-{name}.png", dpi=150)
+            result.save(arguments.save / f"mlm-{name}.json")
+            result.figure().savefig(arguments.save / f"mlm-{name}.png", dpi=150)
 
 
-def report(found: MlmResult) -> None:
-    ((name, objective),) = found.objective.items()
-    print(f"\n{found.about}; {objective}, {found.about.seconds:.0f} s")
-    table = found.to_frame().drop(columns="model").set_index("subset")
+def report(result: MlmResult) -> None:
+    ((name, objective),) = result.objective.items()
+    print(f"\n{result.about}; {objective}, {result.about.seconds:.0f} s")
+    table = result.to_frame().drop(columns="model").set_index("subset")
     print((100 * table).round(1).to_string())
     singles = {subset: list(table.index).index(subset) for subset in ("h", "f", "all")}
     for head, matrix in (
-        ("own", found.default_test_agreement),
-        ("learned", found.learned_agreement),
+        ("own", result.default_test_agreement),
+        ("learned", result.learned_agreement),
     ):
         if name in matrix:
             pairs = (("h", "f"), ("h", "all"), ("f", "all"))
-            shown = [f"{a}–{b} {100 * matrix[name][singles[a], singles[b]]:.0f}" for a, b in pairs]
-            print(f"agreement, {head} head: {', '.join(shown)}")
+            values = [f"{a}–{b} {100 * matrix[name][singles[a], singles[b]]:.0f}" for a, b in pairs]
+            print(f"agreement, {head} head: {', '.join(values)}")
 
 
 # --- the experiments ----------------------------------------------------------------------------
 
 
 def on_reactions(count: int = 600, **options: Unpack[Options]) -> MlmResult:
-    """RXNMapper: a masked model of reactions, with a head."""
+    """RXNMapper: a masked model of chemical reactions, with a head."""
     return corpus.mlm("rxnmapper", reactions(count), seeds=SEEDS, **options)
 
 
@@ -78,18 +78,18 @@ def on_antibodies(count: int = 600, **options: Unpack[Options]) -> MlmResult:
 
 
 def of_minilm(texts: list[str], **options: Unpack[Options]) -> MlmResult:
-    """MiniLM, which has lost its head: learned ones alone."""
+    """MiniLM, which has no head: learned heads only."""
     return corpus.mlm("minilm", texts, heads=["learned"], seeds=SEEDS, **options)
 
 
 def on_next_tokens(texts: list[str], **options: Unpack[Options]) -> MlmResult:
-    """SmolLM2: every next token, since nothing has to be hidden from a causal model."""
+    """SmolLM2: every next token, as a causal model needs no masking."""
     masking = corpus.Masking(share=1.0)
     return corpus.mlm("smollm2", texts, masking=masking, seeds=SEEDS, **options)
 
 
 def sentences(path: Path, count: int) -> list[str]:
-    """Sentences of the file, evenly spread."""
+    """Evenly spaced sentences of the file."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     return lines[:: max(1, len(lines) // count)][:count]
 
@@ -102,8 +102,21 @@ CHAINS = {
     },
     **{"C(C)C": "CC(C)", "C(C)(C)C": "CC(C)(C)", "CCOC": "COCC"},
 }
-"""Chains as they are written right of the atom that they are bound to, and left of it."""
-CARRIED = ("", "", "C", "CC", "OC", "F", "Cl", "Br", "C(F)(F)F", "C#N", "[N+](=O)[O-]", "N(C)C")
+"""Chains as written to the right of the atom that they are bound to, and to the left of it."""
+SUBSTITUENTS = (
+    "",
+    "",
+    "C",
+    "CC",
+    "OC",
+    "F",
+    "Cl",
+    "Br",
+    "C(F)(F)F",
+    "C#N",
+    "[N+](=O)[O-]",
+    "N(C)C",
+)
 RINGS = ("c1ccc{}cc1", "c1cccc{}c1", "c1ccnc{}c1")
 BASES = ("CCN(CC)CC", "O=C([O-])[O-].[K+].[K+]", "CCN(C(C)C)C(C)C", "[Na+].[OH-]", "c1ccncc1")
 SOLVENTS = ("ClCCl", "CN(C)C=O", "C1CCOC1", "CC#N", "CCO", "O", "Cc1ccccc1", "C1COCCO1")
@@ -112,32 +125,32 @@ REDUCING = ("[H][H].[Pd].CO", "[Cl-].[Fe].[NH4+].CCO", "Cl.[Sn].CCO")
 
 
 def reactions(count: int, seed: int = 0) -> list[str]:
-    """Reactions of textbook kinds as SMILES; their groups and solvents are drawn at random."""
+    """Textbook reactions as SMILES, with random groups and solvents."""
     draw = random.Random(seed)
     kinds = (ester, amide, ether, thioether, coupling, reduction, amination, hydrolysis)
-    made = []
+    generated = []
     for _ in range(count):
         reactants, product = draw.choice(kinds)(draw)
         draw.shuffle(reactants)
-        made.append(f"{'.'.join(reactants)}>>{product}")
-    return made
+        generated.append(f"{'.'.join(reactants)}>>{product}")
+    return generated
 
 
 def ring(draw: random.Random) -> str:
-    """An aromatic ring, right of what it is bound to."""
-    carried = draw.choice(CARRIED)
-    return draw.choice(RINGS).format(f"({carried})" if carried else "")
+    """An aromatic ring, written to the right of its bond."""
+    substituent = draw.choice(SUBSTITUENTS)
+    return draw.choice(RINGS).format(f"({substituent})" if substituent else "")
 
 
 def group(draw: random.Random) -> str:
-    """A chain, a ring, or a ring at the end of a chain, right of what it is bound to."""
+    """A chain, a ring, or a ring at the end of a chain, written to the right of its bond."""
     if draw.random() < 0.4:
         return draw.choice(list(CHAINS))
     return draw.choice(("", "", "C", "CC")) + ring(draw)
 
 
 def chain(draw: random.Random) -> str:
-    """A chain, left of what it is bound to."""
+    """A chain, written to the left of its bond."""
     return draw.choice(list(CHAINS.values()))
 
 
@@ -226,34 +239,46 @@ LIGHT = (
     ),
     ("QSVLTQPPSVSGAPGQRVTISC", "WYQQLPGTAPKLLIY", "GVPDRFSGSKSGTSASLAITGLQAEDEADYYC", "FGGGTKLTVL"),
 )
-"""The frameworks of common heavy and light chains; what is between them differs."""
+"""The frameworks of common heavy and light chains, between which the loops differ."""
 LOOPS = {
     "heavy": ("GFTFSxYxMx", "xIxxxGxxTxYADSVKG", (6, 16), "xDY"),
     "light": ("RASQxIxxxLx", "xASxLxS", (5, 8), "xPxT"),
 }
-"""The first two loops with x for any residue, how long the third is, and its end."""
+"""The first two loops with x for any residue, the range of lengths of the third, and its end."""
 RESIDUES = "AAADDEFGGGGHIKLNPQRRSSSSTTVWYYYY"
-"""What loops are made of: much glycine, serine and tyrosine."""
-ALIKE = {"K": "R", "R": "K", "S": "T", "T": "S", "V": "I", "I": "V", "L": "M", "Q": "E", "A": "G"}
-"""Mutations that are common in frameworks."""
+"""The residues of loops, in proportion to their frequency: glycine, serine and tyrosine dominate."""
+SIMILAR = {
+    "K": "R",
+    "R": "K",
+    "S": "T",
+    "T": "S",
+    "V": "I",
+    "I": "V",
+    "L": "M",
+    "Q": "E",
+    "A": "G",
+}
+"""Common mutations in frameworks."""
 
 
 def antibodies(count: int, seed: int = 0) -> list[str]:
-    """Variable regions of made-up antibodies: known frameworks, loops and mutations at random."""
+    """Variable regions of generated antibodies: known frameworks, random loops and mutations."""
     draw = random.Random(seed)
-    made = []
+    generated = []
     for _ in range(count):
         kind, frameworks = draw.choice((("heavy", HEAVY), ("light", LIGHT)))
         first, second, (least, most), end = LOOPS[kind]
         third = "x" * draw.randint(least, most) + end
         parts = [mutated(part, draw) for part in draw.choice(frameworks)]
         loops = [filled(loop, draw) for loop in (first, second, third)]
-        made.append("".join(part + loop for part, loop in zip(parts, [*loops, ""], strict=True)))
-    return made
+        generated.append(
+            "".join(part + loop for part, loop in zip(parts, [*loops, ""], strict=True))
+        )
+    return generated
 
 
 def mutated(framework: str, draw: random.Random) -> str:
-    return "".join(ALIKE.get(x, x) if draw.random() < 0.06 else x for x in framework)
+    return "".join(SIMILAR.get(x, x) if draw.random() < 0.06 else x for x in framework)
 
 
 def filled(loop: str, draw: random.Random) -> str:

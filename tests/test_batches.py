@@ -191,7 +191,7 @@ def test_what_came_before_a_bad_text_has_been_given() -> None:
 
 @pytest.mark.parametrize("batch_size", [0, -3])
 def test_a_batch_of_no_texts_is_refused(batch_size: int) -> None:
-    with pytest.raises(prosect.ProsectError, match=f"at least 1, not {batch_size}"):
+    with pytest.raises(prosect.ProsectError, match=f"at least 1, got {batch_size}"):
         list(random_lens("bert").traces(TEXTS, batch_size=batch_size))
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from prosect.corpus.classifier import Examples, Training, train
 from torch import Tensor
 
 import prosect
-from prosect.corpus.classifier import Examples, Training, train
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
 from support.families import FAMILIES, TEXTS, random_lens, random_model
 
@@ -263,7 +263,7 @@ def test_the_callers_mode_holds_between_traces(
         half.close()
         assert state() == before
         with pytest.raises(TypeError):
-            next(lens.traces(["a river", 3]))  # pyright: ignore[reportArgumentType]
+            next(lens.traces(["a river", 3]))
         assert state() == before
     for trace, expected in zip(seen, lens.traces(TEXTS[:3], batch_size=2), strict=True):
         assert_same(trace.hidden, expected.hidden)

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 SHIPPED = [
     "prosect/__init__.py",
     "prosect/py.typed",
+    "prosect/colours.json",
     "prosect/static/widget.js",
     "prosect/static/widget.css",
     "prosect/static/licences.txt",

@@ -49,7 +49,7 @@ def test_byte_level_marks_are_resolved() -> None:
     found = labels("The river bank, the road", "gpt2")
     assert "".join(found) == "Theriverbank,theroad"
     words = [t.word for t in tokens("The river bank", "gpt2")]
-    assert words == sorted(words)  # pyright: ignore[reportArgumentType]
+    assert words == sorted(words)
     assert set(words) == {0, 1, 2}
 
 

@@ -75,7 +75,7 @@ def test_a_sentence_transformer_without_a_transformer_is_refused() -> None:
 
 def test_a_tokenizer_that_is_given_goes_before_one_that_is_brought() -> None:
     model, tokenizer = random_model("bert", torch.float32), word_pieces()
-    pipeline: Any = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)  # pyright: ignore
+    pipeline: Any = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)
     other = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]"
     )
@@ -84,7 +84,7 @@ def test_a_tokenizer_that_is_given_goes_before_one_that_is_brought() -> None:
 
 def test_what_is_wrapped_is_left_as_it_was() -> None:
     model = random_model("bert")
-    wrapped = torch.compile(nn.DataParallel(model).train())
+    wrapped: Any = torch.compile(nn.DataParallel(model).train())
     before = [(module.training, len(module._forward_hooks)) for module in wrapped.modules()]
     prosect.Lens(wrapped, word_pieces()).trace("the river bank")
     after = [(module.training, len(module._forward_hooks)) for module in wrapped.modules()]

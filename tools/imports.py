@@ -39,7 +39,7 @@ LAYERS: Layers = (
     ("What readers see", ("views", "page", "figures")),
     ("One text through one model", ("lens", "trace")),
     ("Results", ("analyses",)),
-    ("Reading a model", ("demo", "capture", "anatomy")),
+    ("Reading a model", ("demo", "hub", "unwrap", "capture", "anatomy")),
     ("Computation on tensors", ("engines",)),
     (
         "Base",
@@ -347,7 +347,7 @@ def counts(imports: Imports) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the diagram; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     parser.add_argument("--package", type=Path, default=PACKAGE, help="the folder to read")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")

@@ -24,7 +24,7 @@ interface Begun {
   end: AbortSignal;
 }
 
-/** Opens the model inside the boundary, so that data it cannot read is told to the reader too. */
+/** Reads the model inside the boundary, so that an error in its data is shown to the reader too. */
 function Start({ model, element, end }: Begun) {
   const scene = useMemo(() => createScene(model, element, end), [model, element, end]);
   return <Root scene={scene} view={model.get("_view") as string} />;

@@ -71,6 +71,9 @@ test("each view shows its own panes under the strip", () => {
   const panes = {
     heatmap: ["map"],
     term_bars: ["terms"],
+    overview: ["overview"],
+    map: ["map"],
+    terms: ["terms"],
     neighbors: ["neighbors"],
     explorer: ["overview", "map", "terms", "neighbors"],
   };

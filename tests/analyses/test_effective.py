@@ -218,8 +218,8 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
     [
         ("bert", {"t": 1.5}, "between 0 and 1"),
         ("bert", {"t": -0.1}, "between 0 and 1"),
-        ("bert", {"t": "a"}, "t is a share between 0 and 1, not 'a'"),
-        ("bert", {"seed": "a"}, "A seed is a whole number, not 'a'"),
+        ("bert", {"t": "a"}, "t must be between 0 and 1, got 'a'"),
+        ("bert", {"seed": "a"}, "seed must be an integer, got 'a'"),
         ("bert", {"direction": torch.ones(3)}, "one number for each"),
         ("bert", {"direction": "abc"}, "direction is a list of numbers, not 'abc'"),
         ("bert", {"direction": [torch.nan] * 17}, "NaN or infinite"),
@@ -238,21 +238,21 @@ def test_directions_that_do_not_fit_are_refused(family: str, options: dict, mess
 
 @pytest.mark.parametrize("tolerance", [-1e-3, 1.0, float("nan")])
 def test_a_tolerance_is_a_share(tolerance: float) -> None:
-    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+    with pytest.raises(ProsectError, match="tolerance must be at least 0 and less than 1"):
         traced("bert").attention_identifiability(tolerance=tolerance)
-    with pytest.raises(ProsectError, match="tolerance is a share from 0 to less than 1"):
+    with pytest.raises(ProsectError, match="tolerance must be at least 0 and less than 1"):
         traced("bert").nullspace(0, 0, tolerance=tolerance)
     for wrong in ("no", 1, None):
-        with pytest.raises(ProsectError, match="value_bias is True or False"):
-            traced("bert").attention_identifiability(value_bias=wrong)  # pyright: ignore
+        with pytest.raises(ProsectError, match="value_bias must be True or False"):
+            traced("bert").attention_identifiability(value_bias=wrong)
 
 
 def test_heads_are_whole_numbers() -> None:
-    with pytest.raises(ProsectError, match=r"A head is a whole number, not 0\.5"):
-        traced("bert").nullspace(1, 0.5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ProsectError, match=r"head must be an integer, got 0\.5"):
+        traced("bert").nullspace(1, 0.5)
     for layer, head in ((0.0, 0), ("0", 0), (True, False)):
-        with pytest.raises(ProsectError, match="A layer is a whole number, not"):
-            traced("bert").nullspace(layer, head)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ProsectError, match="layer must be an integer, got"):
+            traced("bert").nullspace(layer, head)
 
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])

@@ -31,6 +31,8 @@ from support.families import (
     word_pieces,
 )
 
+LABELS: dict[str, Any] = {"num_labels": 500}
+
 
 def own_logits(trace: prosect.Trace) -> Tensor:
     """What the model itself computes from the texts, [token, vocabulary]."""
@@ -155,14 +157,14 @@ def test_the_source_alone_predicts_in_a_decoder() -> None:
     alone, all_terms = trace.predict(("source",), k=5), trace.predict(k=5)
     assert [p.logit for p in alone] != [p.logit for p in all_terms]
     with pytest.raises(prosect.ProsectError, match="no term 'source': choose from input"):
-        sample("bert").predict(("source",))  # pyright: ignore[reportArgumentType]
+        sample("bert").predict(("source",))
 
 
 def test_no_term_at_all_is_a_vector_of_zeros() -> None:
     lens = random_lens("bart")
     lens.model.final_logits_bias.normal_()  # pyright: ignore
     found = trace_of(lens, "bart-decoder").predict((), k=3)
-    logits: Any = lens.model.final_logits_bias[0]  # pyright: ignore
+    logits: Any = lens.model.final_logits_bias[0]
     assert [p.id for p in found] == logits.topk(3).indices.tolist()
 
 
@@ -189,7 +191,7 @@ def test_predictions_are_shown_without_the_marks_of_the_tokenizer() -> None:
     tokenizer = byte_pairs()
     known = {id: text for text, id in tokenizer.get_vocab().items()}
     assert all("Ġ" not in label for id, label in labels.items() if known.get(id) != "Ġ")
-    assert labels[tokenizer.convert_tokens_to_ids("Ġthe")] == "the"  # pyright: ignore
+    assert labels[tokenizer.convert_tokens_to_ids("Ġthe")] == "the"
     pieces = {p.id: p.label for p in sample("bert").predict(k=10**6)}
     continued = [id for text, id in word_pieces().get_vocab().items() if text.startswith("##")]
     assert continued
@@ -240,7 +242,7 @@ def test_predicting_leaves_the_model_as_it_was_found_after_an_interrupt() -> Non
 
 def _classifier() -> Any:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=400, intermediate_size=16, num_labels=500, **sizes)
+    config = BertConfig(vocab_size=400, intermediate_size=16, **sizes, **LABELS)
     return BertForSequenceClassification(config)
 
 
@@ -274,7 +276,7 @@ def test_the_demo_model_has_no_head_and_says_so() -> None:
     [
         ({"terms": ("output",)}, "no term 'output': choose from input, attention"),
         ({"position": 99}, "no token 99: positions count from 0"),
-        ({"k": 0}, "k counts predictions and must be at least 1, not 0"),
+        ({"k": 0}, "k must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_predicted_from_is_named(arguments: dict[str, Any], message: str) -> None:
@@ -299,7 +301,7 @@ def test_a_classifier_of_tokens_has_no_head_that_predicts_tokens() -> None:
         num_attention_heads=4,
         intermediate_size=48,
         max_position_embeddings=64,
-        num_labels=500,
+        **LABELS,
     )
     model = BertForTokenClassification(config).eval()
     trace = prosect.Lens(model, FAMILIES["bert"].tokenizer()).trace(TEXTS[0])

@@ -35,7 +35,7 @@ def test_an_unsupported_architecture_names_those_that_are() -> None:
 
 def test_what_is_no_transformers_model_is_refused() -> None:
     with pytest.raises(prosect.UnsupportedModelError, match="Linear is not a transformers model"):
-        prosect.Lens(torch.nn.Linear(2, 2), word_pieces())  # pyright: ignore[reportArgumentType]
+        prosect.Lens(torch.nn.Linear(2, 2), word_pieces())
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def old_weight_norm(layer: nn.Linear) -> None:
     with pytest.warns(FutureWarning):
         nn.utils.weight_norm(layer)
     with torch.no_grad():
-        layer.weight_g.mul_(1.5)  # the attribute is stale until a forward pass
+        layer.get_parameter("weight_g").mul_(1.5)  # the attribute is stale until a forward pass
 
 
 def spectral_norm(layer: nn.Linear) -> None:
@@ -173,7 +173,7 @@ def test_reading_computed_weights_changes_nothing_in_training() -> None:
 def test_a_parametrised_gain_is_that_of_the_norm() -> None:
     norm = nn.LayerNorm(4)
     parametrize.register_parametrization(norm, "weight", Doubled())
-    assert torch.equal(Norm(norm).gain, torch.full((4,), 2.0))  # pyright: ignore
+    assert torch.equal(Norm(norm).gain, torch.full((4,), 2.0))
     assert not Norm(norm).gain.requires_grad  # pyright: ignore
 
 
@@ -230,6 +230,17 @@ def test_layers_that_quantise_what_they_read_are_refused() -> None:
     model = random_model("bert")
     layers_of(model)[2].__class__ = Rounding
     with pytest.raises(prosect.UnsupportedModelError, match="Rounding does not compute x W"):
+        prosect.Lens(model, word_pieces())
+
+
+def test_a_forward_that_was_replaced_in_one_layer_is_tried_out() -> None:
+    model = random_model("bert")
+    layer = layers_of(model)[2]
+    own = layer.forward
+    layer.forward = lambda x: own(x)
+    assert prosect.Lens(model, word_pieces()).trace(TEXTS[0]).map("ATB").error < 1e-12
+    layer.forward = lambda x: own(x).relu()
+    with pytest.raises(prosect.UnsupportedModelError, match="does not compute x W"):
         prosect.Lens(model, word_pieces())
 
 

@@ -21,8 +21,8 @@ def sublayers(anatomy: Anatomy) -> list[Attention | FeedForward]:
 
 def written(trace: prosect.Trace) -> list[AttentionRecord | FeedForwardRecord]:
     """What the sublayers wrote, in the order of the computation."""
-    kinds = AttentionRecord | FeedForwardRecord
-    return [record for record in trace.run.stream if isinstance(record, kinds)]
+    stream = trace.run.stream
+    return [step for step in stream if isinstance(step, AttentionRecord | FeedForwardRecord)]
 
 
 def close(got: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12) -> bool:

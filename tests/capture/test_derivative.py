@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import prosect
 from prosect.capture import derivative as capture
 from prosect.capture.derivative import derivative
 from prosect.errors import StaleTraceError
-from support.families import TEXTS, random_lens, sample
+from support.families import FAMILIES, TEXTS, random_lens, sample
 
 STACKS = (
     "bert",

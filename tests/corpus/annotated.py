@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from prosect.corpus.readers import SenseSentence, TaggedSentence
+from prosect.corpus.data.readers import SenseSentence, TaggedSentence
 
 PLACES = {"river": ("river", "shore", "water", "ferry"), "money": ("loan", "rates", "coin", "debt")}
 WALKS = {"river": ("swam", "rowed"), "money": ("paid", "signed")}

@@ -128,7 +128,7 @@ def test_reactions_are_cut_into_atoms_and_bonds() -> None:
     pieces = "C [C@@H] ( Br ) Cl . [Na+] ~ [OH-] >> O = C 1 C C %12 = %12 C 1 ? é"
     assert " ".join(token.text for token in tokens) == f"[CLS] {pieces} [SEP]"
     assert tokens[-2].id == lens("rxnmapper").tokenizer.unk_token_id
-    assert all(text[slice(*token.span)] == token.text for token in tokens[1:-1])
+    assert all(token.span and text[slice(*token.span)] == token.text for token in tokens[1:-1])
 
 
 # --- names --------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_contributions_equal_parts_pushed_plainly_through_the_layers(
 ) -> None:
     trace = random_lens(family).trace(TEXTS[0])
     parts, rest = parts_of(trace, baseline)
-    model = trace.lens.model
+    model: Any = trace.lens.model
     if family == "bert":
         e = model.base_model.embeddings
         norm = plain.Norm(e.LayerNorm.weight.detach(), e.LayerNorm.bias.detach(), e.LayerNorm.eps)

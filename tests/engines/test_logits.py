@@ -55,10 +55,10 @@ def test_without_a_head_or_a_token_the_sentence_says_so() -> None:
         lens.trace("a").logit_contributions(400)
     trace = lens.trace("a river")
     for token in ("the", 1.5, True):
-        with pytest.raises(prosect.ProsectError, match="A token's index is a whole number"):
-            trace.logit_contributions(token)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(prosect.ProsectError, match="no baseline 'x': choose one of zero, bias"):
-        trace.logit_contributions(3, baseline="x")  # pyright: ignore[reportArgumentType]
+        with pytest.raises(prosect.ProsectError, match="token must be an integer"):
+            trace.logit_contributions(token)
+    with pytest.raises(prosect.ProsectError, match="baseline must be one of zero, bias, got 'x'"):
+        trace.logit_contributions(3, baseline="x")
 
 
 def test_a_prediction_is_taken_for_its_token() -> None:

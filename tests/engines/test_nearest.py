@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from support.families import FAMILIES, TEXTS, random_lens
 @pytest.mark.parametrize("family", FAMILIES)
 def test_neighbours_equal_a_plain_search(family: str, metric: str) -> None:
     trace = random_lens(family).trace(TEXTS[1])
-    found = trace.identify(k=4, metric=metric)  # pyright: ignore[reportArgumentType]
+    found = trace.identify(k=4, metric=metric)
     candidates = trace.hidden[0]
     for layer, token in product(range(len(trace.hidden)), range(len(trace.tokens))):
         e = trace.hidden[layer, token]
@@ -65,7 +66,7 @@ def test_the_two_banks_take_different_paths() -> None:
 
 def _vocabulary(lens: prosect.Lens, trace: prosect.Trace, positions: bool) -> torch.Tensor:
     """Every word embedding, with each token's position and type or without, normed as BERT does."""
-    embeddings = lens.model.base_model.embeddings
+    embeddings: Any = lens.model.base_model.embeddings
     words = embeddings.word_embeddings.weight
     others = torch.zeros(len(trace.tokens), words.shape[1], dtype=words.dtype)
     if positions:
@@ -82,7 +83,7 @@ def test_the_vocabulary_is_searched_exactly(
     monkeypatch.setattr(identity, "BLOCK", 5000)  # several blocks
     lens = random_lens("bert")
     trace = lens.trace(TEXTS[1])
-    found = trace.identify(3, metric, "vocabulary", positions=positions)  # pyright: ignore
+    found = trace.identify(3, metric, "vocabulary", positions=positions)
     with torch.no_grad():
         candidates = _vocabulary(lens, trace, positions)
     for layer, token in product(range(len(trace.hidden)), range(len(trace.tokens))):
@@ -126,7 +127,7 @@ def test_among_equal_words_of_the_vocabulary_the_token_itself_comes_first(metric
     weight = lens.anatomy.words.weight
     with torch.no_grad():
         weight[:20] = weight[id]  # more of them than are asked for
-    found = lens.trace("a").identify(3, metric, "vocabulary")  # pyright: ignore
+    found = lens.trace("a").identify(3, metric, "vocabulary")
     equal = [set(range(20)) | {id}] * len(found.ids)
     for layer, ids in enumerate(found.ids[:, 0].tolist()):
         if found.recovered[layer, 0]:

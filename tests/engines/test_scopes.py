@@ -112,13 +112,11 @@ def test_the_error_is_the_gap_between_materialised_parts_and_the_output(
         assert scope.error == pytest.approx(expected[name], rel=1e-4), name
 
 
-def _gaps(
-    w: plain.Weights, parts: dict[str, plain.Split], attended: Tensor, fed: Tensor
-) -> dict[str, float]:
+def _gaps(w: Any, parts: dict[str, plain.Split], attended: Tensor, fed: Tensor) -> dict[str, float]:
     """The gap of each scope if attention's and the feed-forward's outputs are off by known vectors."""
     wholes = {name: split[0].sum(0) + split[1] for name, split in parts.items()}
     off: dict[str, Tensor] = {}
-    before, at = "", attended
+    before, at, block = "", attended, attended
     for name in parts:
         added = name.removeprefix(before)
         if name == "ATB":

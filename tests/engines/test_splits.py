@@ -93,6 +93,7 @@ def test_parts_by_layer_equal_the_papers_formulas(stack: str) -> None:
             if label.term == "bias":
                 expected = plain.term(state, "bias")
             else:
+                assert label.layer is not None
                 expected = plain.parts(state, term=label.term, layer=label.layer + 1)
             assert_close(vector, expected, trace.hidden[state], tolerance(stack))
 
@@ -319,7 +320,7 @@ def test_no_target_at_all_is_refused() -> None:
         ((3, 0), "no layer 3: layers count from 0 to 2"),
         ((-1, 0), "no layer -1: layers count from 0 to 2"),
         ((0, 99), "no token 99: positions count from 0 to 15"),
-        ((0, 0, 0), "k counts neurons and must be at least 1, not 0"),
+        ((0, 0, 0), "k must be at least 1, got 0"),
     ],
 )
 def test_neurons_that_there_are_not_are_refused(arguments: tuple[int, ...], message: str) -> None:
@@ -332,7 +333,7 @@ def test_a_split_that_would_not_fit_in_memory_says_how_much_would(
 ) -> None:
     trace = random_lens("bert").trace("the river bank and the road along it")
     size = 3 * 4 * len(trace.tokens) * 32 * 8  # bytes of one target
-    monkeypatch.setattr("prosect.trace.MEMORY", 2 * size)
+    monkeypatch.setattr("prosect.analyses.terms.MEMORY", 2 * size)
     with pytest.raises(prosect.ProsectError, match="name at most 2 targets"):
         trace.terms("source")
     assert trace.terms("source", targets=[0, 1]).error <= 1e-12

@@ -267,12 +267,12 @@ def test_scores_without_a_derivative_are_refused(family: str) -> None:
         ({"head": (0, 1), "start": 1}, "before"),
         ({"head": (1, 1), "layers": [1]}, "head or layers, not both"),
         ({"head": 3}, r"such as \(3, 5\), not 3"),
-        ({"head": (1, 1.5)}, "A head is a whole number, not 1.5"),
+        ({"head": (1, 1.5)}, "head must be an integer, got 1.5"),
         ({"probes": 4, "times_input": True}, "needs no probes"),
-        ({"probes": 4.5}, "A number of probes is a whole number, not 4.5"),
-        ({"start": 0.5}, "A state is a whole number, not 0.5"),
-        ({"layers": 1}, "layers are given as a list, not as 1"),
-        ({"layers": ["1"]}, "A layer is a whole number, not '1'"),
+        ({"probes": 4.5}, "probes must be an integer, got 4.5"),
+        ({"start": 0.5}, "start must be an integer, got 0.5"),
+        ({"layers": 1}, "layers must be a list of integers, got 1"),
+        ({"layers": ["1"]}, "Every element of layers must be an integer, got '1'"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ def gap(total: Tensor, whole: Tensor) -> float:
 @pytest.mark.parametrize("stack", STACKS)
 def test_terms_sum_to_every_hidden_state(stack: str, dtype: torch.dtype, centring: str) -> None:
     trace = sample(stack, dtype)
-    terms = trace.terms(centring=centring)  # pyright: ignore[reportArgumentType]
+    terms = trace.terms(centring=centring)
     total = terms.input + terms.attention + terms.feed_forward + terms.bias
     if terms.source is not None:
         total = total + terms.source

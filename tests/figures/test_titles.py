@@ -9,7 +9,7 @@ import pytest
 
 from prosect.figures.by_layer import Line, by_layer, by_layer_for_papers
 from prosect.figures.by_subset import Level, Points, by_subset, by_subset_for_papers
-from prosect.figures.titles import WHOLE
+from prosect.figures.titles import NOTEBOOK_WIDTH
 
 LONG = "an-organisation-with-a-long-name/bert-base-multilingual-cased-tuned-for-names-in-english"
 OTHER = "another-organisation/some-roberta-large-tuned-for-named-entities-version-2"
@@ -47,7 +47,7 @@ def test_titles_in_notebooks_show_both_ends() -> None:
     plots = [by_layer([Line("input", VALUES)], "importance", PAIRS[0])]
     plots.append(by_subset(points, [], "accuracy", PAIRS[0]))
     for plot in plots:
-        assert len(plot.title) <= WHOLE
+        assert len(plot.title) <= NOTEBOOK_WIDTH
         beginning, end = plot.title.split("…")
         assert PAIRS[0].startswith(beginning)
         assert PAIRS[0].endswith(end)

@@ -21,7 +21,7 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 import prosect
 
@@ -437,7 +437,7 @@ def sample(stack: str, dtype: torch.dtype = torch.float64) -> prosect.Trace:
 
 def random_model(
     family: str, dtype: torch.dtype = torch.float64, seed: int = 0, **options: Any
-) -> PreTrainedModel:
+) -> Any:
     """A model of the family whose every weight is random, norms and biases included."""
     torch.manual_seed(seed)
     made = replace(FAMILIES[family], options={**FAMILIES[family].options, **options})

@@ -124,16 +124,17 @@ def weights_of(model: Any, number: int) -> Weights:
         case "gpt2":
             layer, d = base.h[number], config.n_embd
             fused, out, mlp = layer.attn.c_attn, layer.attn.c_proj, layer.mlp
-            wide = [
+            W_O, b_output, W_1, b_1, W_2, b_2 = (
                 x.detach().double()
                 for m in (out, mlp.c_fc, mlp.c_proj)
                 for x in (m.weight, m.bias)  # stored as [in, out]
-            ]
+            )
             return Weights(
                 config.n_head,
                 fused.weight.detach().double()[:, 2 * d :],
                 fused.bias.detach().double()[2 * d :],
-                *wide,
+                *(W_O, b_output),
+                *(W_1, b_1, W_2, b_2),
                 ACTIVATIONS[config.activation_function],
                 before_attention=layer_norm(layer.ln_1),
                 before_feed_forward=layer_norm(layer.ln_2),

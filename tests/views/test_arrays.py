@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,7 @@ def test_attention_takes_two_bytes_a_value() -> None:
 
 def test_packed_arrays_are_found_by_their_offsets() -> None:
     arrays = {"flags": np.ones((3, 1), np.uint8), **ARRAYS}
+    manifest: Any
     manifest, data = pack(arrays)
     assert list(manifest) == list(arrays)
     for name, array in arrays.items():

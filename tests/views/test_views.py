@@ -294,6 +294,22 @@ def test_the_kinds_that_are_shown_say_what_those_of_the_trace_say(family: str) -
         assert {name: sent[name] for name in fields} == {n: getattr(kind, n) for n in fields}
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        torch.inference_mode,
+        torch.enable_grad,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    ],
+)
+def test_a_view_sends_the_same_numbers_in_every_mode_of_torch(mode: Any) -> None:
+    lens = random_lens("bert", torch.float32)
+    expected = prosect.Explorer(lens.trace("a river"))._data
+    trace = lens.trace("a river")
+    with mode():
+        assert prosect.Explorer(trace)._data == expected
+
+
 def test_an_estimate_is_called_one_until_the_map_is_exact() -> None:
     trace = random_lens("bert").trace("a river")
 
@@ -355,12 +371,12 @@ def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
         with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
             view(wrong)
     with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):
-        prosect.Neighbors(random_lens("gpt2"))  # pyright: ignore[reportArgumentType]
+        prosect.Neighbors(random_lens("gpt2"))
 
 
 def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
     with pytest.raises(ValueError, match="link takes views and figures, not 3"):
-        prosect.link(prosect.TermBars(trace), 3)  # pyright: ignore[reportArgumentType]
+        prosect.link(prosect.TermBars(trace), 3)
     with pytest.raises(ValueError, match="at least two"):
         prosect.link(prosect.Heatmap(trace))
     other = random_lens("bert").trace("The river")
@@ -379,7 +395,7 @@ def test_a_figure_links_by_its_layer(trace: prosect.Trace) -> None:
     assert list(figure.marks[0].selected) == [3]
     figure.marks[0]._handle_custom_msgs(None, {"event": "hover", "data": {"x": 0}}, None)
     assert view.layer == -1
-    with pytest.raises(traitlets.TraitError, match="layer counts from 0 to 2"):
+    with pytest.raises(traitlets.TraitError, match="layer must be between -1 and 2"):
         figure.layer = 3
 
 

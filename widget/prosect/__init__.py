@@ -14,7 +14,7 @@ from prosect.analyses.identity import Identity
 from prosect.analyses.maps import TokenMap
 from prosect.analyses.predictions import LogitContributions, Prediction
 from prosect.analyses.terms import Neurons, Parts, Terms
-from prosect.corpus.identifiability import Identifiability, learn_identity
+from prosect.corpus import Identifiability, learn_identity
 from prosect.doctor import Diagnosis, doctor
 from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
 from prosect.lens import Lens, load

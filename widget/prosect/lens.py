@@ -184,7 +184,7 @@ class Lens:
             As :meth:`trace`; the message names the text by its number, from 0. Also if texts and
             ``replacements`` differ in number.
         """
-        check_count(batch_size, "batch_size counts texts")
+        check_count(batch_size, "batch_size")
         if isinstance(texts, str):
             raise TypeError("texts must be several texts, got one string: use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
@@ -273,7 +273,7 @@ class Lens:
         if encoding.encodings is not None:
             pieces = Pieces.of(encoding, 0)
         else:
-            pieces = Pieces.found(list(encoding["input_ids"]), texts, self.tokenizer)
+            pieces = Pieces.by_search(list(encoding["input_ids"]), texts, self.tokenizer)
         return read_tokens(pieces, texts, self.tokenizer)
 
     def _padded(self, texts: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Packages that only some of prosect needs."""
+"""Optional packages, which only some functions need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def needs(module: str) -> Any:
     Raises
     ------
     ProsectError
-        If it is not installed.
+        If its package is not installed.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""What a token is to a reader: its text, its place in the text, the word it belongs to, a label."""
+"""Tokens of an input: their text, position in the text, word and label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 _PRINTED = {*range(33, 127), *range(161, 173), *range(174, 256)}
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
 _BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + i): b for i, b in enumerate(_OTHERS)}
-"""The characters that byte-level tokenizers write bytes as: printable ones as themselves."""
+"""The characters by which byte-level tokenizers represent bytes; printable ones are unchanged."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class Token:
     Attributes
     ----------
     text
-        The characters of the reader's text that the token covers; a special token's own string; the
-        label of one that is read in the place of another (``replacements``).
+        The characters of the text that the token covers; for a special token, its string; for a
+        replacement, its label.
     id
-        Its index in the vocabulary.
+        The vocabulary id.
     span
-        Start and end in the text (of the pair's second text where it comes from there), without
+        Start and end in the text, or in the second text of a pair for its tokens, without
         surrounding white space; None for tokens that the tokenizer added.
     word
-        Index of its word, counted over the whole input; None for tokens that the tokenizer added.
+        Index of the word, counted over the whole input; None for tokens that the tokenizer added.
     special
         True for the control tokens of the model, such as [CLS] or <|endoftext|>.
     label
-        What to show: the token as the model knows it without the marks of its tokenizer. A token
-        that is only a piece of a character shows the character and which piece it is: 日¹⁄₃.
+        The displayed string: the token after the tokenizer's normalisation, without its marks. A
+        token that is a part of a character shows the character and the number of the part: 日¹⁄₃.
     """
 
     text: str
@@ -53,18 +53,18 @@ class Token:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a tokenizer made of one text or pair, token by token.
+    """The output of a tokenizer for one text or pair, token by token.
 
     Attributes
     ----------
     ids, strings
-        The tokens' indices in the vocabulary and their strings there.
+        The vocabulary ids and vocabulary strings.
     sequences
-        Which of the texts each is of; None for tokens that the tokenizer added.
+        The index of the text to which each token belongs; None for tokens that the tokenizer added.
     spans
-        Where in that text; None where unknown.
+        Start and end in that text, or None if unknown.
     words
-        The tokenizer's own word numbers; None where it has none.
+        The tokenizer's own word indices, or None.
     """
 
     ids: Sequence[int]
@@ -75,7 +75,7 @@ class Pieces:
 
     @classmethod
     def of(cls, encoding: BatchEncoding, number: int) -> Pieces:
-        """Read a fast tokenizer's encoding of the text of that number in its batch."""
+        """Read a fast tokenizer's encoding of one text, given by its index in the batch."""
         fast = encoding.encodings
         assert fast is not None
         one = fast[number]
@@ -91,12 +91,12 @@ class Pieces:
         )
 
     @classmethod
-    def found(
+    def by_search(
         cls, ids: Sequence[int], texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
     ) -> Pieces:
-        """Find the tokens of a tokenizer without offsets in the texts, in order.
+        """Locate the tokens of a tokenizer without offsets by searching the texts in order.
 
-        A token that is not found as it is written (normalised, unknown) has no span.
+        A token whose string does not occur in the text (normalised or unknown) has no span.
         """
         strings = [str(tokenizer.convert_ids_to_tokens(i)) for i in ids]
         added = _special_ids(tokenizer)
@@ -106,7 +106,8 @@ class Pieces:
         for i, (id, sequence) in enumerate(zip(ids, sequences, strict=True)):
             if sequence is None:
                 continue
-            lower = texts[sequence].lower()  # where lower case has another length, as it is
+            lower = texts[sequence].lower()
+            # lower case may change the length, and with it the offsets
             text = lower if len(lower) == len(texts[sequence]) else texts[sequence]
             bare = strings[i] if id in added else _bare(strings[i])
             start = text.find(bare.lower() if text is lower else bare, ends[sequence])
@@ -124,7 +125,7 @@ def read_tokens(
     Parameters
     ----------
     pieces
-        What the tokenizer made of it.
+        The output of the tokenizer.
     texts
         The text, or the two texts of the pair.
     """
@@ -145,7 +146,7 @@ def read_tokens(
             text = label = _bare(pieces.strings[i]) or pieces.strings[i]
         else:
             text = texts[sequence][slice(*span)]
-            # what is unknown to the model has no form of its own to show
+            # an unknown token has no normalised form
             label = text if id == tokenizer.unk_token_id else labels[i]
             label = label if label.strip() else token_label(id, tokenizer)
         tokens.append(Token(text, id, span, words[i], special, label))
@@ -153,16 +154,16 @@ def read_tokens(
 
 
 def in_place_of(token: Token, id: int, tokenizer: PreTrainedTokenizerBase) -> Token:
-    """Another token of the vocabulary, read where this one stands in the text."""
+    """A vocabulary entry as a token at the position of another token."""
     label = token_label(id, tokenizer)
     special = id in _special_ids(tokenizer)
     return Token(label, id, token.span, token.word, special, label)
 
 
 def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
-    """How to show a token of the vocabulary on its own, without the marks of its tokenizer.
+    """The label of a vocabulary entry on its own, without the marks of the tokenizer.
 
-    Models may predict more tokens than their tokenizer knows: those are shown as their number.
+    Models may predict ids that their tokenizer does not know; their label is the number.
     """
     known = tokenizer.convert_ids_to_tokens(id)
     if known is None:
@@ -174,11 +175,11 @@ def token_label(id: int, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def vocabulary_labels(ids: Iterable[int], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    r"""How to show tokens of the vocabulary side by side, so that they can be told apart.
+    r"""Distinct labels of vocabulary entries, for lists.
 
-    As :func:`token_label`, with the marks that a sentence makes superfluous: ## before a piece that
-    continues a word, ␣ for the space before one that begins a word; and what cannot be seen by its
-    number, as the byte \xe6 or the character \u200b.
+    They are those of :func:`token_label` with marks added: ## before a piece that continues a word,
+    ␣ for the space before a word. Invisible characters are shown by number, as the byte \xe6 or the
+    character \u200b.
     """
     specials = _special_ids(tokenizer)
     labels = []
@@ -191,7 +192,7 @@ def vocabulary_labels(ids: Iterable[int], tokenizer: PreTrainedTokenizerBase) ->
 
 
 def _marked(string: str, id: int, tokenizer: PreTrainedTokenizerBase) -> str:
-    # decoders drop the space before the first word, where it is written as a mark
+    # decoders drop the mark of the space before the first word
     shown = string.replace("▁", " ") if "▁" in string else str(tokenizer.decode([id]))
     if "�" in shown and all(character in _BYTES for character in string):
         data = bytes(_BYTES[character] for character in string)
@@ -203,12 +204,12 @@ def _marked(string: str, id: int, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _unmarked(string: str) -> str:
-    """A token's string without the mark of a word's beginning."""
+    """A token's string without the mark of the start of a word."""
     return string.replace("▁", " ").strip()
 
 
 def _bare(string: str) -> str:
-    """A token's string without any mark of a word's beginning, or of its going on."""
+    """A token's string without marks of the start or the continuation of a word."""
     bare = _unmarked(string)
     return bare.removeprefix("##").removesuffix("@@") or bare
 
@@ -216,9 +217,9 @@ def _bare(string: str) -> str:
 def _sequences(
     ids: Sequence[int], texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[int | None]:
-    """Which text each token is of, by what the tokenizer makes of each text alone.
+    """The index of the text of each token, found by tokenizing each text alone.
 
-    Where it makes something else of it there (Marian's targets), all but control tokens are taken.
+    If that gives different tokens (Marian's targets), all tokens but control tokens belong to it.
     """
     sequences: list[int | None] = [None] * len(ids)
     added = _special_ids(tokenizer)
@@ -237,7 +238,7 @@ def _sequences(
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """The control tokens; "unknown" is not one, unless it does the work of another (GPT-2)."""
+    """The ids of control tokens; the unknown token only if it has another role too (GPT-2)."""
     named = tokenizer.special_tokens_map.items()
     controls = {str(value) for name, value in named if name != "unk_token"}
     controls |= set(tokenizer.all_special_tokens) - {str(tokenizer.unk_token)}
@@ -245,14 +246,14 @@ def _special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 
 def ordinary_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The vocabulary in order, without control tokens and "unknown"."""
+    """The vocabulary ids in order, without control tokens and the unknown token."""
     special, unknown = _special_ids(tokenizer), tokenizer.unk_token_id
     ids = tokenizer.get_vocab().values()
     return sorted(id for id in ids if id not in special and id != unknown)
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without white space at its ends (byte-level tokens carry the space before them)."""
+    """The span without white space at its ends, which byte-level tokens include."""
     piece = text[start:end]
     if not piece.strip():
         return start, end
@@ -265,10 +266,10 @@ def _words(
     spans: Sequence[tuple[int, int] | None],
     texts: Sequence[str],
 ) -> list[int | None]:
-    """Number words over the whole input.
+    """Number the words over the whole input.
 
-    A word begins where the tokenizer says so or after white space: some tokenizers do not split
-    into words at all.
+    A word starts where the tokenizer's word index changes, or after white space: some tokenizers do
+    not split texts into words.
     """
     words: list[int | None] = []
     count = -1
@@ -295,11 +296,11 @@ def _labels(
     texts: Sequence[str],
     tokenizer: PreTrainedTokenizerBase,
 ) -> list[str]:
-    """A label for every token of the text; empty for the others.
+    """The label of every token of the texts; empty for tokens that the tokenizer added.
 
-    What a reader calls a character is a grapheme: an emoji may be several code points, and a token
-    may be a few bytes of one. Where several tokens share a grapheme, each shows it whole and says
-    which piece it is.
+    The visible unit is a grapheme: an emoji may consist of several code points, and a token may be
+    a few bytes of one. If several tokens share a grapheme, each label shows the whole grapheme and
+    the number of the part.
     """
     edges = [_graphemes(text) for text in texts]
     covered: list[list[tuple[int, int, int]]] = []  # per token: (sequence, start, end) of graphemes

@@ -84,10 +84,7 @@ class Trace:
 
     @property
     def hidden(self) -> Float[Tensor, "layer+1 token d"]:
-        """The hidden states, as transformers' ``hidden_states``.
-
-        The last is after the final norm, where there is one. In float32, or float64 if the model is.
-        """
+        """The hidden states, as transformers' ``hidden_states``: the last is after the final norm."""
         return self.run.hidden
 
     @property
@@ -116,7 +113,7 @@ class Trace:
     ) -> Terms | Parts:
         """Split every hidden state into its four terms (Mickus et al. 2022), or one state finer.
 
-        Without ``by``, [term, layer+1, token, d]. With ``by``, the parts [part, target, d] of
+        Without ``by``, [term, layer+1, token, d]. With it, the parts [part, target, d] of
         ``hidden[state]`` at ``targets`` (all by default): by "layer", "head", "source", "norm" or
         "embedding". ``centring`` says where the means that norms subtract go: to the "bias" term, as
         in the paper, or "each" part loses its own. Details: :func:`prosect.analyses.terms.terms`.

@@ -1,4 +1,7 @@
-"""What readers ask for: numbers, lists, flags and names, each as it should be or one sentence."""
+"""Checks of arguments: each returns or accepts a valid value and refuses others in one sentence.
+
+Every message names the argument, says what is allowed and shows the value given.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +13,46 @@ import torch
 from prosect.errors import ProsectError
 
 
-def whole_number(number: object, what: str) -> int:
-    """A whole number of any library, such as one element of an array; flags are none."""
-    if isinstance(number, bool) or getattr(number, "dtype", None) in (torch.bool, bool):
-        raise ProsectError(f"A {what} is a whole number, not {number!r}.")
-    try:
-        return index(number)  # pyright: ignore[reportArgumentType]
-    except TypeError:
-        raise ProsectError(f"A {what} is a whole number, not {number!r}.") from None
+def whole_number(number: object, name: str) -> int:
+    """Return an integer of any library, such as one element of an array; Booleans are refused."""
+    is_flag = isinstance(number, bool) or getattr(number, "dtype", None) in (torch.bool, bool)
+    if not is_flag:
+        try:
+            return index(number)  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            pass
+    raise ProsectError(f"{name} must be an integer, got {number!r}.")
 
 
-def listed(numbers: Sequence[int], what: str) -> list[int]:
-    """Whole numbers one after the other."""
+def listed(numbers: Sequence[int], name: str) -> list[int]:
+    """Return a list of integers."""
     if isinstance(numbers, str) or not hasattr(numbers, "__iter__"):
-        raise ProsectError(f"{what}s are given as a list, not as {numbers!r}.")
-    return [whole_number(number, what) for number in numbers]
+        raise ProsectError(f"{name} must be a list of integers, got {numbers!r}.")
+    return [whole_number(number, f"Every element of {name}") for number in numbers]
 
 
-def check_count(number: object, what: str) -> None:
-    """How many there should be: at least one."""
-    if whole_number(number, "count") < 1:
-        raise ProsectError(f"{what} and must be at least 1, not {number}.")
+def check_count(number: object, name: str) -> None:
+    """Accept an integer of at least 1."""
+    if whole_number(number, name) < 1:
+        raise ProsectError(f"{name} must be at least 1, got {number}.")
 
 
 def check_share(number: object, name: str, *, below_one: bool = False) -> None:
-    """From 0 to 1, or to less than 1."""
-    bounds = "from 0 to less than 1" if below_one else "between 0 and 1"
-    known = hasattr(number, "__float__") and not isinstance(number, bool)
-    share = float(number) if known else -1.0  # pyright: ignore[reportArgumentType]
+    """Accept a number from 0 to 1; with ``below_one``, a number from 0 to less than 1."""
+    bounds = "at least 0 and less than 1" if below_one else "between 0 and 1"
+    is_number = hasattr(number, "__float__") and not isinstance(number, bool)
+    share = float(number) if is_number else -1.0  # pyright: ignore[reportArgumentType]
     if not 0 <= share <= 1 or (below_one and share == 1):
-        raise ProsectError(f"{name} is a share {bounds}, not {number!r}.")
+        raise ProsectError(f"{name} must be {bounds}, got {number!r}.")
 
 
 def check_flag(flag: object, name: str) -> None:
-    """True or False, and nothing that would pass for one of them."""
+    """Accept True and False only, not values that convert to them."""
     if not isinstance(flag, bool):
-        raise ProsectError(f"{name} is True or False, not {flag!r}.")
+        raise ProsectError(f"{name} must be True or False, got {flag!r}.")
 
 
-def check_known(value: object, known: Sequence[str], what: str) -> None:
-    """One of some names."""
+def check_known(value: object, known: Sequence[str], name: str) -> None:
+    """Accept one of the known names."""
     if value not in known:
-        raise ProsectError(f"There is no {what} {value!r}: choose one of {', '.join(known)}.")
+        raise ProsectError(f"{name} must be one of {', '.join(known)}, got {value!r}.")

@@ -2,7 +2,7 @@ import { type ReadonlySignal, useSignal, useSignalEffect } from "@preact/signals
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** The width of an element, as it changes. `fallback` holds where nothing is laid out. */
+/** The width of an element, as it changes. `fallback` is used where there is no layout. */
 export function useWidth(
   fallback: number,
 ): [RefObject<HTMLDivElement | null>, ReadonlySignal<number>] {

@@ -1,18 +1,18 @@
 export type Shade = "light" | "dark";
 
-/** From nothing to most. Each starts near its theme's background, and its luminance never turns back. */
+/** From zero to the largest value. Each starts near its theme's background, and its luminance never turns back. */
 const SEQUENTIAL: Record<Shade, string[]> = {
   light: ["#f3f7fb", "#dce9f5", "#b9d5ed", "#86b8df", "#4a93c9", "#216eb2", "#0d4690", "#07275c"],
   dark: ["#1a212a", "#1b2d44", "#1c406a", "#1f5b98", "#2f7dc2", "#5ba3e1", "#9accf6", "#e6f4ff"],
 };
 
-/** From the most negative over nothing to the most positive. */
+/** From the most negative value over zero to the most positive. */
 const DIVERGING: Record<Shade, string[]> = {
   light: ["#7d1630", "#c2483f", "#eba48c", "#f6f5f4", "#9cc5e6", "#3a82c2", "#0b3f86"],
   dark: ["#ffddd3", "#ee8f7b", "#a9443f", "#1d2127", "#275f9f", "#5ba3e1", "#e6f4ff"],
 };
 
-/** For tokens that are set apart from the scale of the others: it must not compete with the blue. */
+/** For tokens that have a scale of their own: grey, so that it does not compete with the blue. */
 const ASIDE: Record<Shade, string[]> = {
   light: ["#f5f6f7", "#e3e5e8", "#cdd1d6", "#b4b9c0", "#989ea7"],
   dark: ["#1b1f24", "#272c33", "#383e47", "#4e555f", "#6b737e"],

@@ -3,14 +3,14 @@ import { listen, type Model, type Payload } from "./bridge.ts";
 import { bytesOf, Tensor } from "./decode.ts";
 import type { Bytes, Spec } from "./traits.ts";
 
-/** What a reader can be shown in the place of something that is fetched. */
+/** The state of something that is fetched: it is there, on its way, or cannot be had. */
 export type Loaded<T> =
   | { state: "loading" }
   | { state: "ready"; value: T }
   | { state: "error"; message: string; retry?: () => void };
 
 export const SILENCE = "The kernel does not answer: run the cell again.";
-const PATIENCE = 20_000;
+const PATIENCE = 20_000; // milliseconds
 
 interface Reply {
   reply?: string;
@@ -135,7 +135,7 @@ export class Arrays {
   }
 
   private hear(content: Reply, buffers: Bytes[]): void {
-    // It computes: however long that takes it is alive, and comes to the other requests after it.
+    // The kernel computes this array. It answers the other requests after it, however long that takes.
     if (content?.working) {
       clearTimeout(this.silence);
       return;
@@ -144,7 +144,7 @@ export class Arrays {
     if (this.waiting.size > 0) this.listen();
   }
 
-  /** A kernel that says nothing from here on, although it was asked, does not answer at all. */
+  /** Start to wait for the next answer: without one in time, the requests that are open fail. */
   private listen(): void {
     clearTimeout(this.silence);
     this.silence = setTimeout(() => {

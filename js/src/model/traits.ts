@@ -1,4 +1,4 @@
-/** What the Python views tell the front end, as plain JSON (see the traits of the same names). */
+/** The traits of the Python views as the front end reads them: plain JSON. */
 
 export interface Token {
   /** What to show. */

@@ -14,7 +14,7 @@ function Certificate({ scene }: { scene: Scene }) {
   );
 }
 
-/** The certificate of the sum, the precision of the numbers, and the switch between themes. */
+/** The certificate of the sum, the type of the numbers, and the switch between themes. */
 export function Footer({ scene }: { scene: Scene }) {
   const { theme, about } = scene.traits;
   return (

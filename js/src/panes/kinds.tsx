@@ -2,7 +2,7 @@ import type { Kind } from "../model/traits.ts";
 import type { Scene } from "../state/scene.ts";
 import "./kinds.css";
 
-/** The switch between kinds of map, grouped by what they are made of. One kind needs no switch. */
+/** The switch between kinds of map, by group. Nothing where there is only one kind. */
 export function Kinds({ scene }: { scene: Scene }) {
   const { kinds, kind } = scene.traits;
   if (kinds.value.length < 2) return null;

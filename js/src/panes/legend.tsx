@@ -10,7 +10,7 @@ interface RampProps {
   name?: string;
 }
 
-/** A ramp with the values at its ends and middle, and for whom it holds. */
+/** A ramp with the values at its ends and middle, and the tokens that it is for. */
 function RampKey({ scene, ramp, top, name }: RampProps) {
   const signed = ramp === "diverging";
   return (

@@ -21,13 +21,13 @@ const LONGEST_LABEL = 92;
 const LEAN = 10;
 const LARGEST_SIDE = 720;
 
-/** The side of one cell: whole pixels while they suffice, and never so large that a short text shouts. */
+/** The side of one cell: whole pixels while they suffice, and at most 28 pixels for short texts. */
 export function cellSize(available: number, n: number): number {
   const exact = Math.min(available, LARGEST_SIDE) / Math.max(1, n);
   return Math.min(LARGEST_CELL, exact >= 3 ? Math.floor(exact) : exact);
 }
 
-/** Lines over the matrix that say where the reader is. The matrix itself is not drawn again for them. */
+/** Lines over the matrix that mark the selection. The matrix itself is not drawn again for them. */
 function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell | undefined }) {
   const { target, source } = scene;
   const row = (index: number) => ({ top: `${index * size}px`, height: `${size}px` });
@@ -54,7 +54,7 @@ function Crosshair({ scene, size, at }: { scene: Scene; size: number; at: Cell |
   );
 }
 
-/** Whether the view can tell of the open map if its attention is identifiable: maps of heads only. */
+/** Whether the view knows if the attention of the open map is identifiable: only maps of heads have it. */
 function hasIdentifiability({ arrays, maps, traits }: Scene): boolean {
   const { layers, heads } = traits.about.value;
   const there = traits.layer.value < layers && traits.head.value < heads;
@@ -142,7 +142,7 @@ function Matrix({ scene }: { scene: Scene }) {
         }}
       >
         <div
-          class="prosect-hand"
+          class="prosect-surface"
           role="application"
           // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move over the cells
           tabIndex={0}

@@ -231,7 +231,7 @@ function Path({ scene, found, target, followed }: PathProps) {
   );
 }
 
-/** Among what and by what neighbors are found; only what this view has. */
+/** The choices of candidates and metric that this view has arrays for. */
 function Switches({ scene }: { scene: Scene }) {
   const { arrays, traits } = scene;
   const { candidates, metric } = traits;
@@ -268,7 +268,7 @@ export function NeighborsPane({ scene }: { scene: Scene }) {
       detail={<Switches scene={scene} />}
     >
       {loaded.state !== "ready" ? (
-        // As high as what comes, so that nothing below moves twice.
+        // As high as the neighbors will be, so that nothing below moves when they come.
         <div style={{ minHeight: `${(about.value.layers + 1) * (one ? 29 : 20) + 26}px` }}>
           <Status of={loaded} what="the neighbors" />
         </div>

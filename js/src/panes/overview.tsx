@@ -149,7 +149,7 @@ export function Overview({ scene }: { scene: Scene }) {
             ))}
           </div>
           <div
-            class="prosect-hand"
+            class="prosect-surface"
             role="application"
             // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move over the heads
             tabIndex={0}

@@ -16,7 +16,7 @@ function reading(scene: Scene, { row, column }: Cell): string {
   return `${value(here)} · rank ${rank(open.value, row, column, width)} of ${width}`;
 }
 
-/** The cell under the pointer, else the selected one, else how to get one. */
+/** The cell under the pointer, else the pinned one, else a sentence on how to choose one. */
 export function Readout({ scene, cell }: { scene: Scene; cell: Cell | undefined }) {
   const { target, source } = scene;
   const selected =

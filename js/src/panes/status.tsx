@@ -1,7 +1,7 @@
 import type { Loaded } from "../model/arrays.ts";
 import "./status.css";
 
-/** Stands in for something that is on its way or cannot be had. Nothing once it is there. */
+/** A line in the place of something that is loading or failed to load; nothing once it is there. */
 export function Status({ of, what }: { of: Loaded<unknown>; what: string }) {
   if (of.state === "ready") return null;
   if (of.state === "loading") {

@@ -31,7 +31,7 @@ function StripToken({ scene, token, stop }: { scene: Scene; token: number; stop:
   );
 }
 
-/** The sentence, on top of every view: the reader's hand. */
+/** The tokens of the text, on top of every view: hover or pin one here. */
 export function Strip({ scene }: { scene: Scene }) {
   const { traits, selection } = scene;
   const ref = useRef<HTMLDivElement>(null);

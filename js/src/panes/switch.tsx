@@ -14,7 +14,7 @@ interface Props<Name extends string> {
   chosen: Signal<Name>;
 }
 
-/** A few words to choose from, one of them pressed. A single one needs no switch. */
+/** Buttons of which one is pressed. Nothing where there is only one choice. */
 export function Switch<Name extends string>({ name, label, choices, chosen }: Props<Name>) {
   if (choices.length < 2) return null;
   return (

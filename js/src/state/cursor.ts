@@ -3,7 +3,7 @@ export interface Cell {
   column: number;
 }
 
-/** Where an arrow, Home or End key leads in a grid, or nothing for other keys. */
+/** Where an arrow, Home or End key leads in a grid, or undefined for other keys. */
 export function moved(key: string, cell: Cell, rows: number, columns: number): Cell | undefined {
   const { row, column } = cell;
   const within = (r: number, c: number): Cell => ({

@@ -22,7 +22,7 @@ export interface Thumbnail {
 export function scaleOf(values: ArrayLike<number>, aside: boolean[]): Scale {
   const columns = aside.length;
   const others = largest(values, columns, (column) => !aside[column]);
-  // Where nothing is left beside them, the set-apart columns are the picture.
+  // Where all other columns are zero, the columns that are set apart share the one scale.
   if (others > 0) {
     return { top: others, aside, asideTop: largest(values, columns, (column) => !!aside[column]) };
   }
@@ -57,7 +57,7 @@ export function mapsOf(traits: Traits, arrays: Arrays): Maps {
   const heads = computed(() => (kind.value?.per_head === false ? 1 : about.value.heads));
   const apart = signal(true);
 
-  /** Attention collects on special tokens and, in causal models, on the first: they hide all else. */
+  /** Special tokens and, in causal models, the first take most attention: on one scale they hide the rest. */
   const swamping = computed(() =>
     tokens.value.map(({ special }, position) => special || (about.value.causal && position === 0)),
   );
@@ -105,7 +105,7 @@ export function mapsOf(traits: Traits, arrays: Arrays): Maps {
           ? tensor.slice(row, column)
           : tensor.slice(row)) as Float32Array)
       : slices(tensor, column);
-    // A pooled column stands for several tokens; one swamping token among them swamps it.
+    // A pooled column stands for several tokens. It is set apart if one of them is.
     const n = tokens.value.length;
     const aside = Array.from({ length: size }, (_, bin) => {
       const start = Math.floor((bin * n) / size);

@@ -2,7 +2,7 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Shade } from "../draw/colour.ts";
 import { PAGE_CLASS, type Theme } from "../model/traits.ts";
 
-/** Whether the nearest painted background behind an element is dark, or nothing if none is painted. */
+/** The shade of the nearest painted background behind an element, or undefined if none is painted. */
 function behind(element: Element): Shade | undefined {
   for (let at: Element | null = element; at; at = parent(at)) {
     const [red = 0, green = 0, blue = 0, alpha = 1] = (

@@ -20,7 +20,7 @@ export function Root({ scene, view }: { scene: Scene; view: string }) {
       data-theme={scene.shade.value}
       data-follows={scene.traits.theme.value === "auto" ? "host" : undefined}
       data-layout={layoutFor(width.value)}
-      // JupyterLab takes keys before they get here, unless told not to.
+      // Without this, JupyterLab handles keys before they reach the view.
       data-lm-suppress-shortcuts="true"
     >
       <View scene={scene} />

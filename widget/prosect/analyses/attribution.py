@@ -90,7 +90,7 @@ class Attribution:
         ProsectError
             If one of them is not among the targets.
         """
-        chosen = listed(targets, "position")
+        chosen = listed(targets, "targets")
         for target in chosen:
             if target not in self.targets:
                 known = ", ".join(map(str, self.targets))
@@ -129,7 +129,7 @@ class Attribution:
         ProsectError
             If the distance is no whole number from 0.
         """
-        if whole_number(furthest, "distance") < 0:
+        if whole_number(furthest, "furthest") < 0:
             raise ProsectError(f"Distances count from 0, not {furthest}.")
         distance = self._distance().clamp_max(furthest)
         return torch.stack(
@@ -203,22 +203,24 @@ def attribution(
     """
     if probes is not None and times_input:
         raise ProsectError("times_input needs no probes: it is exact. Leave one of them out.")
-    if probes is not None and whole_number(probes, "number of probes") < 2:
-        raise ProsectError(f"probes must be at least 2, for the standard error, not {probes}.")
+    if probes is not None and whole_number(probes, "probes") < 2:
+        raise ProsectError(
+            f"probes must be at least 2, which a standard error needs, got {probes}."
+        )
     count = analyses.sizes.layers
-    if not 0 <= whole_number(start, "state") < count:
-        raise ProsectError(f"start counts hidden states from 0 to {count - 1}, not {start}.")
+    if not 0 <= whole_number(start, "start") < count:
+        raise ProsectError(f"start must be a hidden state from 0 to {count - 1}, got {start}.")
     if layers is not None and head is not None:
         raise ProsectError("A head writes in its own layer: give head or layers, not both.")
-    wanted = list(range(start, count)) if layers is None else listed(layers, "layer")
+    wanted = list(range(start, count)) if layers is None else listed(layers, "layers")
     if not wanted:
         raise ProsectError("There are no layers: name at least one, or leave layers out.")
     for layer in wanted:
         if not start <= layer < count:
-            raise ProsectError(f"layers count from {start} to {count - 1} here, not {layer}.")
+            raise ProsectError(f"layers must be from {start} to {count - 1}, got {layer}.")
     if head is not None:
         if isinstance(head, str) or not hasattr(head, "__len__") or len(head) != 2:
-            raise ProsectError(f"head is a layer and a head, such as (3, 5), not {head!r}.")
+            raise ProsectError(f"head must be a layer and a head, such as (3, 5), got {head!r}.")
         head = analyses.head(*head)
     seed = whole_number(seed, "seed")
     asked = (probes, start, times_input, head, seed)

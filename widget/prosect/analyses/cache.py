@@ -12,6 +12,7 @@ import torch
 from prosect.anatomy.vocabulary import Anatomy
 from prosect.capture.run import Run
 from prosect.errors import ProsectError
+from prosect.modes import in_plain_arithmetic
 from prosect.validation import listed, whole_number
 
 Result = TypeVar("Result")
@@ -45,6 +46,7 @@ class Sizes:
         return 2.0 * self.layers * self.tokens * (4 * self.d**2 + 2 * self.d * self.d_ff)
 
 
+@in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Analyses:
     """A run, with every result that was computed of it so far.
@@ -147,7 +149,7 @@ class Analyses:
         count = self.sizes.tokens
         if targets is None:
             return list(range(count))
-        places = listed(targets, "position")
+        places = listed(targets, "targets")
         if not places:
             raise ProsectError("There are no targets: name at least one, or leave targets out.")
         for target in places:

@@ -96,7 +96,7 @@ class Comparison:
         ProsectError
             If there is not one label a word, or k is not at least 1.
         """
-        check_count(k, "k counts pairs")
+        check_count(k, "k")
         kinds = pair_kinds(self.tokens, labels)
         found = []
         for layer, (change, seen) in enumerate(zip(self.values, self.seen, strict=True)):

@@ -205,7 +205,7 @@ def identify(
         raise ProsectError(
             f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
         )
-    check_count(k, "k counts neighbours")
+    check_count(k, "k")
     if candidates == "sentence" and (positions or not stem):
         raise ProsectError(
             "positions and stem are of the vocabulary: the text's own tokens are compared as "

@@ -421,7 +421,7 @@ def token_map(analyses: Analyses, name: str, options: Options | None = None) -> 
         If the parts do not add up to what the model computed.
     """
     known = kinds(analyses)
-    check_known(name, list(known), "kind of map")
+    check_known(name, list(known), "kind")
     kind, chosen = known[name], options or Options()
     for option in chosen.changed():
         if option not in kind.options:

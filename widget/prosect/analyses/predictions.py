@@ -213,7 +213,7 @@ def predict(
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ProsectError(f"There is no term {unknown[0]!r}: choose from {', '.join(known)}.")
-    check_count(k, "k counts predictions")
+    check_count(k, "k")
     (place,) = analyses.positions([position])
     split = four_terms(analyses)
     chosen = [split.names.index(name) for name in names]
@@ -263,7 +263,7 @@ def logit_contributions(
     ReconstructionError
         If the parts do not add up to the logit.
     """
-    id = whole_number(token.id if isinstance(token, Prediction) else token, "token's index")
+    id = whole_number(token.id if isinstance(token, Prediction) else token, "token")
     (place,) = analyses.positions([position])
     hidden = analyses.run.hidden
     head = head_record_of(head_of(model), model, hidden.device)

@@ -316,7 +316,7 @@ def neurons(analyses: Analyses, layer: int, token: int, k: int = 10) -> Neurons:
     """
     (position,) = analyses.positions([token])
     record = analyses.run.stream.layers[analyses.layer(layer)].feed_forward
-    check_count(k, "k counts neurons")
+    check_count(k, "k")
     return Neurons.of(record, position, k, analyses.dtype)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from prosect.anatomy import weights
 from prosect.anatomy.weights import StoredWeight
 from prosect.engines.records import TERMS, Term, Turn
+from prosect.modes import plain_arithmetic
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,16 @@ class Attention:
     @property
     def bias(self) -> Float[Tensor, "d"] | None:
         """b_O + b_V W_O, the part that belongs to no token (each row of α sums to 1)."""
-        if self.value.bias is None:
-            return self.output.bias
+        value, output = self.value.bias, self.output.bias
+        if value is None:
+            return output
         shared = self.heads // self.kv_heads
-        per_head = self.value.bias.view(self.kv_heads, -1).repeat_interleave(shared, dim=0)
-        through = per_head.flatten() @ self.output.weight
-        return through if self.output.bias is None else through + self.output.bias
+        per_head = value.view(self.kv_heads, -1).repeat_interleave(shared, dim=0).flatten()
+        weight = self.output.weight
+        wide = weights.wide_of(weight, value)
+        with plain_arithmetic():
+            through = per_head.to(wide) @ weight.to(wide)
+            return through if output is None else through + output
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from transformers.pytorch_utils import Conv1D
 
 from prosect.errors import StaleTraceError, UnsupportedModelError
+from prosect.modes import plain_arithmetic
 
 SCALE = 2.0**8
 """How long the unit vectors are that measure a layer: its bias then hardly rounds its weight."""
@@ -53,17 +54,17 @@ class StoredWeight:
         """The same weight, changed after it is made."""
         return StoredWeight(self.name, self.tensors, lambda *tensors: change(self.make(*tensors)))
 
-    def plus_product(self, low: Tensor, high: Tensor, scale: float) -> StoredWeight:
-        """W + scale · lowᵀ highᵀ, in at least float32: half precision loses no more."""
+    def plus_product(self, down: Tensor, up: Tensor, scale: float) -> StoredWeight:
+        """W + scale · downᵀ upᵀ, in at least float32: half precision loses no more."""
 
         def make(*tensors: Tensor) -> Tensor:
             *base, first, second = tensors
             weight = self.make(*base)
-            wide = _wide(weight, first)
-            with exact(weight.device):
+            wide = wide_of(weight, first)
+            with plain_arithmetic():
                 return weight + scale * (first.to(wide).T @ second.to(wide).T)
 
-        return StoredWeight(self.name, (*self.tensors, low, high), make)
+        return StoredWeight(self.name, (*self.tensors, down, up), make)
 
 
 def weight_of(module: Any) -> StoredWeight:
@@ -82,8 +83,8 @@ def weight_of(module: Any) -> StoredWeight:
     if _is_lora(module, "Linear"):
         weight = weight_of(module.base_layer)
         for name in _active_adapters(module, module.lora_A):
-            low, high = module.lora_A[name].weight, module.lora_B[name].weight
-            weight = weight.plus_product(low, high, module.scaling[name])
+            down, up = module.lora_A[name].weight, module.lora_B[name].weight
+            weight = weight.plus_product(down, up, module.scaling[name])
         return weight
     _vectors(module, 0)  # raises where the module is no layer at all
     return _of_module(module, "weight", lambda: _measured(module))
@@ -105,7 +106,7 @@ def bias_of(module: Any) -> Float[Tensor, "d_out"] | None:
         for name in _active_adapters(module, module.lora_A):
             own = module.lora_B[name].bias
             if own is not None:
-                with exact(own.device):
+                with plain_arithmetic():
                     added = module.scaling[name] * own
                     bias = added if bias is None else bias + added
         return bias
@@ -129,8 +130,8 @@ def rows_of(module: Any) -> StoredWeight:
     if _is_lora(module, "Embedding"):
         rows = rows_of(module.base_layer)
         for name in _active_adapters(module, module.lora_embedding_A):
-            low, high = module.lora_embedding_A[name], module.lora_embedding_B[name]
-            rows = rows.plus_product(low, high, module.scaling[name])
+            down, up = module.lora_embedding_A[name], module.lora_embedding_B[name]
+            rows = rows.plus_product(down, up, module.scaling[name])
         return rows
     table = innermost(module)
     if not isinstance(getattr(table, "num_embeddings", None), int):
@@ -210,9 +211,7 @@ def _state(module: nn.Module) -> list[object]:
 def active(module: Any) -> Any:
     """The module that computes, where peft keeps several in one place for different adapters."""
     while True:
-        copies = getattr(module, "modules_to_save", None) or getattr(
-            module, "ln_tuning_layers", None
-        )
+        copies = getattr(module, "modules_to_save", getattr(module, "ln_tuning_layers", None))
         if not isinstance(copies, nn.ModuleDict):
             return module
         original = getattr(module, "original_module", None) or module.base_layer
@@ -230,7 +229,7 @@ def innermost(module: Any) -> Any:
 
 
 def check_linear(module: Any) -> None:
-    """Whether x W + b is what a module computes; a plain layer needs no trial.
+    """Whether x W + b is what a module computes, tried out where its class does not say so.
 
     Raises
     ------
@@ -238,7 +237,8 @@ def check_linear(module: Any) -> None:
         If it is not.
     """
     weight, bias = weight_of(module), bias_of(module)
-    if not _is_plain(active(module)):
+    inner = active(module)
+    if not _is_plain(inner) or "forward" in vars(inner):  # replaced in this module alone
         _compare(module, weight.read(), bias)
 
 
@@ -259,21 +259,10 @@ def check_loaded(module: nn.Module) -> None:
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
-    """Compute in full precision and without a gradient, whatever the caller has switched on."""
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        torch.autocast(device.type, enabled=False),
-    ):
-        yield
-
-
-@contextmanager
 def evaluated(module: nn.Module) -> Iterator[None]:
     """Let a module compute as in evaluation; nothing of it is changed afterwards."""
     training = [inner for inner in module.modules() if inner.training]
-    with exact(_device(module)):
+    with plain_arithmetic():
         for inner in training:
             inner.training = False
         try:
@@ -281,6 +270,14 @@ def evaluated(module: nn.Module) -> Iterator[None]:
         finally:
             for inner in training:
                 inner.training = True
+
+
+def wide_of(*tensors: Tensor) -> torch.dtype:
+    """A precision that holds them all, at least float32."""
+    found = torch.float32
+    for tensor in tensors:
+        found = torch.promote_types(found, tensor.dtype)
+    return found
 
 
 def _is_plain(module: Any) -> bool:
@@ -320,13 +317,6 @@ def _active_adapters(module: Any, known: Any) -> list[str]:
     return [name for name in module.active_adapters if name in known]
 
 
-def _wide(*tensors: Tensor) -> torch.dtype:
-    found = torch.float32
-    for tensor in tensors:
-        found = torch.promote_types(found, tensor.dtype)
-    return found
-
-
 def _all_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
@@ -350,7 +340,7 @@ def _vectors(module: Any, rows: int) -> Tensor:
 
 
 def _returned_for_zero(module: Any) -> Float[Tensor, "d_out"]:
-    """B of a layer of any class."""
+    """The bias b of a layer of any class."""
     zero = _vectors(module, 1)
     with evaluated(module):
         return module.forward(zero)[0].detach()
@@ -372,12 +362,12 @@ def _compare(module: Any, weight: Tensor, bias: Tensor | None) -> None:
     drawn = torch.randn(zero.shape, generator=torch.Generator().manual_seed(0)) ** 3
     x = drawn.to(zero)
     with evaluated(module):
-        got = module.forward(x).to(_wide(weight))
-        expected = x.to(_wide(weight)) @ weight.to(_wide(weight))
+        got = module.forward(x).to(wide_of(weight))
+        expected = x.to(wide_of(weight)) @ weight.to(wide_of(weight))
         expected = expected if bias is None else expected + bias
         gap = torch.linalg.norm(got - expected)
-        holds = bool(gap <= TOLERANCES.get(zero.dtype, 1e-4) * torch.linalg.norm(got))
-    if not holds:
+        within = TOLERANCES.get(zero.dtype, 1e-4) * torch.linalg.norm(got)
+    if bool(gap > within):  # where either is not finite, the run says in which layer
         raise UnsupportedModelError(
             f"{type(module).__name__} does not compute x W + b from its input x, so it has no weight "
             "to read: load the model unquantised, or merge adapters with merge_and_unload()."

@@ -1,4 +1,4 @@
-"""Lines by layer: a bqplot figure for notebooks and a matplotlib figure for papers."""
+"""Draw lines by layer: with bqplot for notebooks and with matplotlib for papers."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from bqplot.figure import Figure
 
 from prosect.colours import TERM_COLOURS
 from prosect.figures.papers import paper_figure
-from prosect.figures.titles import above, shortened, wrapped
+from prosect.figures.titles import extra_height, shortened, wrapped
 from prosect.optional import needs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as PaperFigure
 
-OTHERS = ("#4e79a7", "#e08214", "#2a9d74", "#8f5fb0", "#9aa0a6", "#b5485d")
+OTHER_COLOURS = ("#4e79a7", "#e08214", "#2a9d74", "#8f5fb0", "#9aa0a6", "#b5485d")
 """The colours of lines that are not terms, in order."""
-SAME = 1e-3
-"""Lines that differ by less than this share of their height show no difference."""
+MIN_RELATIVE_RANGE = 1e-3
+"""Values whose range is smaller, relative to the largest value, are drawn as equal."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A figure by layer.
+    """A quantity by layer.
 
     Attributes
     ----------
     name
-        Of a term, which has its own colour, or of anything else.
+        The name of a term, which determines the colour, or any other name.
     mean
-        [layer], NaN where there is none.
+        [layer], NaN for missing values.
     spread
-        [layer], drawn as a band of one spread to each side; None for no band.
+        [layer], drawn as a band of mean ± spread; None for no band.
     first
         The layer of the first value: 0 for the embeddings.
     """
@@ -52,7 +52,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        """For readers."""
+        """The label in the legend."""
         return self.name.replace("_", "-")
 
 
@@ -88,7 +88,7 @@ def by_layer(lines: Sequence[Line], axis: str, title: str) -> Figure:
 
 
 def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> PaperFigure:
-    """Draw lines by layer with matplotlib, a panel for each entry.
+    """Draw lines by layer with matplotlib, one panel for each entry.
 
     Raises
     ------
@@ -98,20 +98,20 @@ def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> Pape
     ticker = needs("matplotlib.ticker")
     width = max(4.2, 3.4 * len(panels))
     titles = [wrapped(title) for title in panels]
-    figure = paper_figure(width + 1.0, 3.2 + above(titles))
+    figure = paper_figure(width + 1.0, 3.2 + extra_height(titles))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for place, title, lines in zip(row, titles, panels.values(), strict=True):
+    for axes, title, lines in zip(row, titles, panels.values(), strict=True):
         if not _far_from_zero(panels.values()):
-            place.axhline(0, color="#888888", linewidth=0.6)
+            axes.axhline(0, color="#888888", linewidth=0.6)
         for line, colour in zip(lines, _colours(lines), strict=True):
-            place.plot(line.layers, line.mean, ".-", color=colour, label=line.label)
+            axes.plot(line.layers, line.mean, ".-", color=colour, label=line.label)
             if line.spread is not None:
                 low, high = line.mean - line.spread, line.mean + line.spread
-                place.fill_between(line.layers, low, high, color=colour, alpha=0.15, linewidth=0)
-        place.set_title(title, fontsize="medium")
-        place.set_xlabel("layer")
-        place.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        place.spines[["top", "right"]].set_visible(False)
+                axes.fill_between(line.layers, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.set_title(title, fontsize="medium")
+        axes.set_xlabel("layer")
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        axes.spines[["top", "right"]].set_visible(False)
     row[0].set_ylabel(wrapped(axis, 28))
     handles, labels = row[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
@@ -119,12 +119,12 @@ def by_layer_for_papers(panels: Mapping[str, Sequence[Line]], axis: str) -> Pape
 
 
 def _far_from_zero(panels: Iterable[Sequence[Line]]) -> bool:
-    """Whether lines that differ would lie in the upper third of a figure that begins at 0."""
+    """Whether the lines would lie in the upper third of axes that start at 0, and differ."""
     means = np.concatenate([line.mean for lines in panels for line in lines])
     low, high = np.fmin.reduce(means), np.fmax.reduce(means)
-    return bool(2 / 3 * high < low < (1 - SAME) * high)
+    return bool(2 / 3 * high < low < (1 - MIN_RELATIVE_RANGE) * high)
 
 
 def _colours(lines: Sequence[Line]) -> list[str]:
-    others = iter(OTHERS * (1 + len(lines) // len(OTHERS)))
+    others = iter(OTHER_COLOURS * (1 + len(lines) // len(OTHER_COLOURS)))
     return [TERM_COLOURS.get(line.name) or next(others) for line in lines]

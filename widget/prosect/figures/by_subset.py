@@ -1,4 +1,4 @@
-"""Scores by subset of the terms, and how subsets agree: for notebooks and for papers."""
+"""Draw scores by subset of the terms and agreement matrices, with bqplot and with matplotlib."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from bqplot import Axis, ColorAxis, ColorScale, GridHeatMap, LinearScale, Lines, OrdinalScale
-from bqplot import Scatter as Dots
+from bqplot import (
+    Axis,
+    ColorAxis,
+    ColorScale,
+    GridHeatMap,
+    LinearScale,
+    Lines,
+    OrdinalScale,
+    Scatter,
+)
 from bqplot.figure import Figure
 
-from prosect.figures.by_layer import OTHERS
+from prosect.figures.by_layer import OTHER_COLOURS
 from prosect.figures.papers import paper_figure
-from prosect.figures.titles import above, shortened, wrapped
+from prosect.figures.titles import extra_height, shortened, wrapped
 from prosect.optional import needs
 
 if TYPE_CHECKING:
@@ -21,10 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as PaperFigure
 
 RAMP = ("#f2f6fa", "#9dbbd8", "#1f4e79")
-"""From little agreement to full agreement."""
-STYLES = ("dashed", "dotted", "dashdot") * 2
-"""Of levels, in order."""
-SLANTED = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+"""The colour scale, from low agreement to full agreement."""
+LINE_STYLES = ("dashed", "dotted", "dashdot") * 2
+"""The line styles of levels, in order."""
+SLANTED_LABELS = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
 
 
 @dataclass(frozen=True)
@@ -34,13 +42,13 @@ class Points:
     Attributes
     ----------
     name
-        What it is of.
+        The name in the legend.
     labels
-        Of the subsets.
+        The labels of the subsets.
     value
-        [subset].
+        [subset], the score.
     error
-        [subset], how far the bar goes to each side; NaN for none.
+        [subset], the half-length of the error bar; NaN for no bar.
     """
 
     name: str
@@ -50,17 +58,14 @@ class Points:
 
     @property
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """[subset], where bars begin and end, both at the value where there is no error.
-
-        Scores are shares, so that no bar goes below 0 or beyond 1.
-        """
+        """[subset], the ends of the error bars, clipped to [0, 1] as scores are shares."""
         error = np.nan_to_num(self.error)
         return np.maximum(self.value - error, 0), np.minimum(self.value + error, 1)
 
 
 @dataclass(frozen=True)
 class Level:
-    """A score that depends on no subset, such as a baseline's; its error is 0 where it has none."""
+    """A score that does not depend on the subset, such as a baseline; its error is 0 by default."""
 
     name: str
     value: float
@@ -68,12 +73,12 @@ class Level:
 
 
 def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, title: str) -> Figure:
-    """Draw scores by subset with bqplot, dots with bars, and levels as lines."""
+    """Draw scores by subset as points with error bars, and levels as lines, with bqplot."""
     labels = list(points[0].labels)
     scales = {"x": OrdinalScale(domain=labels), "y": LinearScale()}
     marks = []
-    for one, colour in zip(points, OTHERS, strict=False):
-        low, high = one.ends
+    for score, colour in zip(points, OTHER_COLOURS, strict=False):
+        low, high = score.ends
         marks += [
             Lines(
                 x=[[label, label] for label in labels],
@@ -82,17 +87,17 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
                 colors=[colour],
                 stroke_width=1.5,
             ),
-            Dots(
+            Scatter(
                 x=labels,
-                y=one.value,
+                y=score.value,
                 scales=scales,
                 colors=[colour],
                 default_size=36,
-                labels=[one.name],
+                labels=[score.name],
                 display_legend=True,
             ),
         ]
-    for level, colour, style in zip(levels, OTHERS[::-1], STYLES, strict=False):
+    for level, colour, style in zip(levels, OTHER_COLOURS[::-1], LINE_STYLES, strict=False):
         marks.append(
             Lines(
                 x=labels,
@@ -128,7 +133,7 @@ def by_subset(points: Sequence[Points], levels: Sequence[Level], axis: str, titl
 def by_subset_for_papers(
     panels: Mapping[str, tuple[Sequence[Points], Sequence[Level]]], axis: str
 ) -> PaperFigure:
-    """Draw scores by subset and levels with matplotlib, a panel for each entry.
+    """Draw scores by subset and levels with matplotlib, one panel for each entry.
 
     Raises
     ------
@@ -136,22 +141,22 @@ def by_subset_for_papers(
         If matplotlib is not installed.
     """
     titles = [wrapped(title) for title in panels]
-    figure = paper_figure(max(6.0, 4.6 * len(panels)), 4.2 + above(titles))
+    figure = paper_figure(max(6.0, 4.6 * len(panels)), 4.2 + extra_height(titles))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for place, title, (points, levels) in zip(row, titles, panels.values(), strict=True):
-        for i, (one, colour) in enumerate(zip(points, OTHERS, strict=False)):
-            at = np.arange(len(one.labels)) + 0.3 * ((i + 0.5) / len(points) - 0.5)
-            low, high = one.ends
-            bars = (one.value - low, high - one.value)
-            place.errorbar(at, one.value, bars, fmt="o", ms=4, color=colour, label=one.name)
-        for level, colour, style in zip(levels, OTHERS[::-1], STYLES, strict=False):
-            place.axhline(level.value, color=colour, ls=style, linewidth=1.2, label=level.name)
+    for axes, title, (points, levels) in zip(row, titles, panels.values(), strict=True):
+        for i, (score, colour) in enumerate(zip(points, OTHER_COLOURS, strict=False)):
+            x = np.arange(len(score.labels)) + 0.3 * ((i + 0.5) / len(points) - 0.5)
+            low, high = score.ends
+            bars = (score.value - low, high - score.value)
+            axes.errorbar(x, score.value, bars, fmt="o", ms=4, color=colour, label=score.name)
+        for level, colour, style in zip(levels, OTHER_COLOURS[::-1], LINE_STYLES, strict=False):
+            axes.axhline(level.value, color=colour, ls=style, linewidth=1.2, label=level.name)
             low, high = level.value - level.error, level.value + level.error
-            place.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
-        place.set_title(title, fontsize="medium")
-        place.set_xticks(range(len(points[0].labels)), points[0].labels, **SLANTED)
-        place.set_xlabel("terms")
-        place.spines[["top", "right"]].set_visible(False)
+            axes.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
+        axes.set_title(title, fontsize="medium")
+        axes.set_xticks(range(len(points[0].labels)), points[0].labels, **SLANTED_LABELS)
+        axes.set_xlabel("terms")
+        axes.spines[["top", "right"]].set_visible(False)
     row[0].set_ylabel(axis)
     handles, labels = row[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(panels), frameon=False)
@@ -159,11 +164,11 @@ def by_subset_for_papers(
 
 
 def matrix(values: pd.DataFrame, title: str) -> Figure:
-    """Draw an agreement matrix with bqplot; the first subset is at the top left."""
+    """Draw an agreement matrix with bqplot, with the first subset at the top left."""
     scales = {
         "row": OrdinalScale(reverse=True),
         "column": OrdinalScale(),
-        "color": ColorScale(colors=list(RAMP), min=_lowest(values), max=1.0),
+        "color": ColorScale(colors=list(RAMP), min=_scale_minimum(values), max=1.0),
     }
     cells = GridHeatMap(
         color=values.to_numpy(),
@@ -200,7 +205,7 @@ def matrix(values: pd.DataFrame, title: str) -> Figure:
 
 
 def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
-    """Draw an agreement matrix with matplotlib, with its numbers × 100 in it.
+    """Draw an agreement matrix with matplotlib, with the values × 100 as text.
 
     Raises
     ------
@@ -210,27 +215,27 @@ def matrix_for_papers(values: pd.DataFrame, title: str) -> PaperFigure:
     colors = needs("matplotlib.colors")
     size = max(3.0, 0.38 * len(values) + 1.6)
     title = wrapped(title, round(8 * size))
-    figure = paper_figure(size + 0.9, size + above([title]))
-    place = figure.subplots()
+    figure = paper_figure(size + 0.9, size + extra_height([title]))
+    axes = figure.subplots()
     ramp = colors.LinearSegmentedColormap.from_list("agreement", RAMP)
     numbers = values.to_numpy()
-    drawn = place.imshow(numbers, cmap=ramp, vmin=_lowest(values), vmax=1)
+    image = axes.imshow(numbers, cmap=ramp, vmin=_scale_minimum(values), vmax=1)
     for (row, column), value in np.ndenumerate(numbers):
-        dark = value > 1 - 0.3 * (1 - _lowest(values))
-        place.text(
+        dark = value > 1 - 0.3 * (1 - _scale_minimum(values))
+        axes.text(
             *(column, row, f"{100 * value:.0f}"),
             ha="center",
             va="center",
             fontsize="x-small",
             color="#ffffff" if dark else "#222222",
         )
-    place.set_xticks(range(len(numbers)), list(values.columns), **SLANTED)
-    place.set_yticks(range(len(numbers)), list(values.index))
-    place.set_title(title, fontsize="small")
-    figure.colorbar(drawn, ax=place, shrink=0.8)
+    axes.set_xticks(range(len(numbers)), list(values.columns), **SLANTED_LABELS)
+    axes.set_yticks(range(len(numbers)), list(values.index))
+    axes.set_title(title, fontsize="small")
+    figure.colorbar(image, ax=axes, shrink=0.8)
     return figure
 
 
-def _lowest(values: pd.DataFrame) -> float:
-    """Where the colours begin: the least value, rounded down to a tenth."""
+def _scale_minimum(values: pd.DataFrame) -> float:
+    """The lower end of the colour scale: the minimum, rounded down to a tenth, at most 0.9."""
     return min(0.9, np.floor(10 * values.to_numpy().min()) / 10)

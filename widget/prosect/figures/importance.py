@@ -13,10 +13,10 @@ from prosect.trace import Trace
 
 
 class ImportanceFigure(Figure):
-    """Stacked bars of the terms' importance, a bar a layer; ``layer`` is the one under the pointer.
+    """Stacked bars of the terms' importance, one bar per layer; ``layer`` is the hovered one.
 
-    ``layer`` counts from 0 as in every view and −1 is the embeddings, the bar labelled 0. It works
-    both ways, so ``prosect.link(figure, view)`` ties the figure to a view.
+    ``layer`` counts from 0 as in every view, and −1 is the embeddings, the bar labelled 0. Hovering
+    sets it and setting it highlights a bar, so ``prosect.link(figure, view)`` links both.
     """
 
     layer = traitlets.Int(-1)
@@ -26,7 +26,7 @@ class ImportanceFigure(Figure):
         terms = trace.terms()
         mean = terms.importance().mean(-1).cpu().numpy()  # [term, layer+1]
         rows = [str(layer) for layer in range(mean.shape[1])]
-        # two empty places at the right for the legend, which would cover bars
+        # two empty categories at the right, so that the legend covers no bar
         scales = {"x": OrdinalScale(domain=[*rows, " ", "  "]), "y": LinearScale()}
         self._bars = Bars(
             x=rows,
@@ -57,22 +57,22 @@ class ImportanceFigure(Figure):
             legend_location="right",
             **options,
         )
-        self._bars.on_hover(self._point_at)
+        self._bars.on_hover(self._on_hover)
 
-    def _point_at(self, _: object, event: dict[str, Any]) -> None:
+    def _on_hover(self, _: object, event: dict[str, Any]) -> None:
         self.layer = int(event["data"]["x"]) - 1
 
     @traitlets.validate("layer")
-    def _within_the_layers(self, proposal: Any) -> int:
+    def _check_layer(self, proposal: Any) -> int:
         end = len(self._bars.x) - 1
         if not -1 <= proposal.value < end:
             raise traitlets.TraitError(
-                f"layer counts from 0 to {end - 1} (or is -1), not {proposal.value}."
+                f"layer must be between -1 and {end - 1}, got {proposal.value}."
             )
         return proposal.value
 
     @traitlets.observe("layer")
-    def _light_up(self, change: Any) -> None:
+    def _highlight(self, change: Any) -> None:
         self._bars.selected = [change.new + 1]
 
 
@@ -82,9 +82,9 @@ def importance(trace: Trace, **options: Any) -> ImportanceFigure:
     Parameters
     ----------
     trace
-        Whose terms.
+        The trace whose terms are drawn.
     **options
-        Passed on to ``bqplot.Figure``, such as ``layout``.
+        Options of ``bqplot.Figure``, such as ``layout``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Figures for papers: matplotlib's, which notebooks show too."""
+"""Empty matplotlib figures for papers, which notebooks display too."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def paper_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches.
+    """Return an empty figure of this size in inches.
 
-    It belongs to no window and is not kept by pyplot, so many can be made; a notebook shows it
-    where it is the value of a cell.
+    It belongs to no window and is not registered with pyplot, so its memory is freed with it. A
+    notebook displays it as the value of a cell.
 
     Raises
     ------

@@ -1,0 +1,1 @@
+"""Read and prepare what the experiments analyse: texts, annotated sentences, masked tokens."""

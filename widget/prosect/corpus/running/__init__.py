@@ -1,0 +1,1 @@
+"""Run an analysis over many texts: in shards, with checkpoints, in one process or in many."""

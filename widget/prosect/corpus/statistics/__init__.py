@@ -1,0 +1,1 @@
+"""The statistics of the experiments: moments, regression, classifiers, neighbours and scores."""
