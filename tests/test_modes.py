@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from prosect.corpus.classifier import Examples, Training, train
 from torch import Tensor
 
 import prosect
+from prosect.corpus.statistics.classifier import Examples, Training, train
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
 from support.families import FAMILIES, TEXTS, random_lens, random_model
 
@@ -230,7 +230,7 @@ def test_heads_are_trained_in_every_mode(mode: str) -> None:
     def trained() -> list[Tensor]:
         examples = Examples(terms, labels)
         mix = torch.ones(1, 4)
-        heads = train(examples, examples, mix, 3, how=Training(epochs=3))
+        heads = train(examples, examples, mix, 3, training=Training(epochs=3))
         return [weight.detach() for weight in heads.weights]
 
     expected = trained()
