@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from prosect.corpus.classifier import Examples, Training, train
 from torch import Tensor
 
 import prosect
+from prosect.corpus.statistics.classifier import Examples, Training, train
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
 from support.families import FAMILIES, TEXTS, random_lens, random_model
 
