@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from prosect.corpus.classifier import Examples, Training, train
 from torch import Tensor
 
 import prosect
+from prosect.corpus.statistics.classifier import Examples, Training, train
 from prosect.modes import in_plain_arithmetic, plain_arithmetic
 from support.families import FAMILIES, TEXTS, random_lens, random_model
 
@@ -203,7 +203,8 @@ def test_maps_to_the_input_are_learned_in_every_mode(shape: Any, mode: str) -> N
     texts = [f"{text} {number}" for text in TEXTS[:3] for number in range(6)]
 
     def learned() -> Any:
-        found = prosect.learn_identity(lens, texts, shape, seeds=1, epochs=2)
+        training = {} if shape == "ridge" else {"seeds": 1, "epochs": 2}
+        found = prosect.learn_identity(lens, texts, shape, **training)
         return [found.recovered, found.unmapped, found.transfer]
 
     expected = learned()
