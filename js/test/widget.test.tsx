@@ -6,6 +6,7 @@ import { FakeModel, state } from "./support/model.ts";
 browser();
 // Preact asks for the document when it is loaded.
 const { default: widget } = await import("../src/widget.tsx");
+const { PANES } = await import("../src/panes/registry.ts");
 
 const HOSTILE = [
   "<img src=x onerror=alert(1)>",
@@ -68,14 +69,11 @@ test("every token is isolated from the writing direction around it", () => {
 });
 
 test("each view shows its own panes under the strip", () => {
-  const panes = {
+  const panes: Record<string, string[]> = {
     heatmap: ["map"],
     term_bars: ["terms"],
-    overview: ["overview"],
-    map: ["map"],
-    terms: ["terms"],
-    neighbors: ["neighbors"],
-    explorer: ["overview", "map", "terms", "neighbors"],
+    ...Object.fromEntries(Object.keys(PANES).map((name) => [name, [name]])),
+    explorer: Object.keys(PANES).filter((name) => PANES[name]?.explorer),
   };
   for (const [view, expected] of Object.entries(panes)) {
     const { all, one } = show(["a", "b"], { _view: view });

@@ -25,6 +25,8 @@ from browser.view import (
     check_selection,
 )
 from prosect.tokens import vocabulary_labels
+from prosect.views.registry import PANES
+from prosect.views.view import View
 
 OpenPage = Callable[..., Window]
 
@@ -81,11 +83,11 @@ def test_traits_of_the_page_can_be_set(
     view.shows_target(LAST_BANK)
 
 
-@pytest.mark.parametrize("name", ["Heatmap", "TermBars", "Neighbors"])
+@pytest.mark.parametrize("pane", PANES)
 def test_each_view_has_its_page(
-    name: str, lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
+    pane: type[View], lens: prosect.Lens, open_page: OpenPage, tmp_path: Path
 ) -> None:
-    getattr(prosect, name)(lens.trace(TEXT)).to_html(tmp_path / "page.html")
+    pane(lens.trace(TEXT)).to_html(tmp_path / "page.html")
     view = shown(open_page(tmp_path / "page.html"))
     view.token(LAST_BANK).click()
     view.shows_target(LAST_BANK)

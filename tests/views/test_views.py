@@ -18,12 +18,14 @@ import transformers
 import prosect
 from prosect.tokens import vocabulary_labels
 from prosect.views import payload
+from prosect.views.neighbors import Identifying
 from prosect.views.payload import MAX_EAGER_FLOPS, MAX_INITIAL_BYTES
+from prosect.views.registry import PANES
 from prosect.views.view import PLACE, View
 from support.arrays import decode
 from support.families import STACKS, TEXTS, random_lens, sample, word_pieces
 
-VIEWS = [prosect.Heatmap, prosect.TermBars, prosect.Neighbors, prosect.Explorer]
+VIEWS = [*PANES, prosect.Explorer]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_places_start_where_they_are_asked_to(view: type[View], trace: prosect.T
     assert [getattr(made, name) for name in PLACE] == [2, -1, 3, 0, -1, "attention", "dark"]
 
 
-@pytest.mark.parametrize("view", [prosect.Neighbors, prosect.Explorer])
+@pytest.mark.parametrize("view", [view for view in VIEWS if issubclass(view, Identifying)])
 def test_candidates_and_metric_start_where_they_are_asked_to(
     view: type[View], trace: prosect.Trace
 ) -> None:
@@ -124,7 +126,7 @@ def test_candidates_and_metric_start_where_they_are_asked_to(
     assert made.candidates == "sentence"
 
 
-@pytest.mark.parametrize("view", [prosect.Heatmap, prosect.TermBars])
+@pytest.mark.parametrize("view", [view for view in VIEWS if not issubclass(view, Identifying)])
 def test_views_without_neighbours_refuse_their_traits(
     view: type[View], trace: prosect.Trace
 ) -> None:
@@ -367,7 +369,7 @@ def test_link_keeps_places_the_same_both_ways(trace: prosect.Trace) -> None:
 
 @pytest.mark.parametrize("wrong", ["hi", None, 3])
 def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
-    for view in (prosect.Explorer, prosect.Heatmap, prosect.Neighbors, prosect.TermBars):
+    for view in VIEWS:
         with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
             view(wrong)
     with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):

@@ -2,6 +2,7 @@
 
 from prosect.views import payload
 from prosect.views.neighbors import Identifying
+from prosect.views.registry import PANES
 
 
 class Explorer(Identifying):
@@ -13,9 +14,6 @@ class Explorer(Identifying):
 
     name = "explorer"
     shows = (
-        payload.token_maps,
         payload.thumbnails,
-        payload.identifiability,
-        payload.importance,
-        payload.neighbors,
+        *dict.fromkeys(table for pane in PANES for table in pane.shows),
     )

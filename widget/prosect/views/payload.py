@@ -123,14 +123,14 @@ def _map_array(
 
 
 def _map_of_layer(trace: Trace, kind: Kind, layer: int) -> NDArray[Any]:
-    return _numpy(values_of(trace, kind)[layer])
+    return numpy_of(values_of(trace, kind)[layer])
 
 
 def _pooled(trace: Trace, kind: Kind) -> NDArray[Any]:
     # the largest value in each cell: thin diagonals and single columns stay visible
     values = values_of(trace, kind)
     heads = values if values.ndim == 4 else values[:, None]
-    return _numpy(torch.nn.functional.adaptive_max_pool2d(heads, THUMBNAIL))
+    return numpy_of(torch.nn.functional.adaptive_max_pool2d(heads, THUMBNAIL))
 
 
 def values_of(trace: Trace, kind: Kind) -> Tensor:
@@ -181,7 +181,7 @@ def kinds_shown(trace: Trace) -> list[dict[str, Any]]:
 
 def importance(trace: Trace) -> Iterator[Array]:
     """The importance of the four terms, [term, layer+1, token]."""
-    yield Array("importance", lambda: _numpy(trace.terms().importance()))
+    yield Array("importance", lambda: numpy_of(trace.terms().importance()))
 
 
 def neighbors(trace: Trace) -> Iterator[Array]:
@@ -221,24 +221,24 @@ def _cost_of_search(trace: Trace, metric: Metric) -> float:
 
 
 def _scores(near: Callable[[], Identity]) -> NDArray[Any]:
-    return _numpy(near().scores)
+    return numpy_of(near().scores)
 
 
 def _recovered(near: Callable[[], Identity]) -> NDArray[Any]:
-    return _numpy(near().recovered).astype(np.uint8)
+    return numpy_of(near().recovered).astype(np.uint8)
 
 
 def _positions(near: Callable[[], Identity]) -> NDArray[Any]:
-    return _counted(_numpy(near().ids))
+    return _counted(numpy_of(near().ids))
 
 
 def _places(near: Callable[[], Identity]) -> NDArray[Any]:
     """For each neighbour, which of the words that occur it is."""
-    return _counted(np.searchsorted(_words(near), _numpy(near().ids)))
+    return _counted(np.searchsorted(_words(near), numpy_of(near().ids)))
 
 
 def _words(near: Callable[[], Identity]) -> NDArray[np.uint32]:
-    return np.unique(_numpy(near().ids)).astype(np.uint32)
+    return np.unique(numpy_of(near().ids)).astype(np.uint32)
 
 
 def _labels(near: Callable[[], Identity], tokenizer: Any) -> NDArray[np.uint8]:
@@ -252,7 +252,7 @@ def identifiability(trace: Trace) -> Iterator[Array]:
     def compute() -> NDArray[Any]:
         found = trace.attention_identifiability()
         parts = (found.rank, found.dimension, found.dimension_with_sums)
-        return _counted(_numpy(torch.stack(parts)))
+        return _counted(numpy_of(torch.stack(parts)))
 
     def cost() -> float:
         if identifiability_is_known(trace.analyses):
@@ -313,5 +313,6 @@ def _counted(numbers: NDArray[Any]) -> NDArray[Any]:
     return numbers.astype(np.uint16 if numbers.max(initial=0) < 2**16 else np.uint32)
 
 
-def _numpy(tensor: Tensor) -> NDArray[Any]:
+def numpy_of(tensor: Tensor) -> NDArray[Any]:
+    """A tensor as an array that can be sent."""
     return tensor.detach().cpu().numpy()
