@@ -213,7 +213,8 @@ class Lens:
                     raise
                 raise type(error)(f"Text {first + number}: {error}") from error
         inputs = self._padded([fields for fields, _ in read])
-        runs = run(self.anatomy, inputs, [len(tokens) for _, tokens in read])
+        lengths = [len(tokens) for _, tokens in read]
+        runs = run(self.anatomy, inputs, lengths, model=self.model)
         return [
             Trace(self, self.anatomy, given.texts, tokens, one)
             for given, (_, tokens), one in zip(batch, read, runs, strict=True)
@@ -236,7 +237,7 @@ class Lens:
             "input_ids": ids,
             "encoder_hidden_states": encoder.hidden[-1:].to(self.model.dtype),
         }
-        (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)])
+        (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)], model=self.model)
         return Trace(self, decoder, (target,), tokens, one, encoder)
 
     def _read(self, given: Given) -> tuple[dict[str, list[int]], list[Token]]:
