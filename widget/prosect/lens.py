@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import (
@@ -409,6 +410,9 @@ def _from_pretrained(name: str | os.PathLike[str], options: dict[str, Any]) -> t
         config = AutoConfig.from_pretrained(name, **places)
         model = _model_class(config).from_pretrained(name, **places, **options)
         return model, AutoTokenizer.from_pretrained(name, **places)
+    except (ImportError, SafetensorError) as error:  # a missing library, or a broken file
+        reason = " ".join(str(error).split())
+        raise ProsectError(f"Cannot load {str(name)!r}: {reason.rstrip('.')}.") from error
     except (OSError, ValueError) as error:
         raise ProsectError(
             f"Cannot load {str(name)!r}: it is neither a local folder with a model "
