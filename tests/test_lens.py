@@ -199,3 +199,23 @@ def test_a_tokenizer_of_another_model_is_refused() -> None:
 def test_half_a_surrogate_pair_is_refused_with_a_sentence() -> None:
     with pytest.raises(prosect.ProsectError, match="half a surrogate pair"):
         random_lens("bert").trace("a\ud800b")
+
+
+def test_a_broken_file_of_weights_gets_one_sentence(tmp_path: Path) -> None:
+    random_model("bert", torch.float32).save_pretrained(tmp_path)
+    word_pieces().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(prosect.ProsectError, match=r"Cannot load .*header too small") as raised:
+        prosect.load(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_library_that_loading_needs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ImportError("This quantisation requires\nsome library.")
+
+    monkeypatch.setattr("prosect.lens.AutoConfig.from_pretrained", fail)
+    with pytest.raises(prosect.ProsectError, match=r"requires some library\.$"):
+        prosect.load(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,11 @@ READS_WEIGHTS: dict[str, Callable[[prosect.Trace], Tensor]] = {
     "effective": lambda trace: trace.map("effective").values,
     "source": lambda trace: trace.terms("source", targets=[1]).values,
     "neurons": lambda trace: trace.neurons(0, 1).values,
+}
+READS_THE_MODEL: dict[str, Callable[[prosect.Trace], Tensor]] = {
+    "predict": lambda trace: torch.tensor([one.logit for one in trace.predict()]),
+    "logit contributions": lambda trace: trace.logit_contributions(7).values,
+    "vocabulary": lambda trace: trace.identify(k=2, candidates="vocabulary").scores,
 }
 KEPT: dict[str, Callable[[prosect.Trace], Tensor]] = {
     "terms": lambda trace: trace.terms().values,
@@ -62,6 +68,71 @@ def test_the_message_names_the_weight_that_changed() -> None:
         trace.attribution(probes=2)
     fresh = lens.trace(TEXTS[0])  # a new trace is of the new weights
     assert fresh.attribution(probes=2).values.isfinite().all()
+
+
+def replace_parameters(model: Any) -> None:
+    for module in model.modules():
+        for name, own in list(module._parameters.items()):
+            if own is not None:
+                setattr(module, name, torch.nn.Parameter(3 * own.detach()))
+
+
+def replace_modules(model: Any) -> None:
+    for module in list(model.modules()):
+        for name, own in list(module.named_children()):
+            if isinstance(own, torch.nn.Linear | torch.nn.LayerNorm | torch.nn.Embedding):
+                setattr(module, name, copy.deepcopy(own))
+
+
+def load(model: Any, assign: bool) -> None:
+    state = {name: 3 * tensor for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state, assign=assign)
+
+
+def write_through_data(model: Any) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(3)
+
+
+REPLACES: dict[str, Callable[[Any], Any]] = {
+    "parameters": replace_parameters,
+    "modules": replace_modules,
+    "state": lambda model: load(model, assign=False),
+    "state, assigned": lambda model: load(model, assign=True),
+    "through .data": write_through_data,
+    "precision": lambda model: model.half(),
+    "device": lambda model: model.to("meta"),
+}
+
+
+@pytest.mark.parametrize("how", REPLACES)
+@pytest.mark.parametrize("family", ["bert", "gpt2", "opt-post-norm"])
+@pytest.mark.parametrize("result", READS_THE_MODEL)
+def test_a_result_of_the_live_model_is_refused_once_that_changes(
+    result: str, family: str, how: str
+) -> None:
+    lens = random_lens(family)
+    trace = lens.trace(TEXTS[0])
+    REPLACES[how](lens.model)
+    with pytest.raises(StaleTraceError, match=r"'\S+'.*trace the text again") as raised:
+        READS_THE_MODEL[result](trace)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("result", ["attribution", "value_zeroing"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_model_whose_modules_were_replaced_cannot_be_run_again(family: str, result: str) -> None:
+    lens = random_lens(family)
+    trace = lens.trace(TEXTS[0])
+    replace_modules(lens.model)
+    with pytest.raises(StaleTraceError, match=r"The module '\S+' was replaced"):
+        READS_WEIGHTS[result](trace)
+
+
+def test_the_precision_of_a_trace_is_that_of_its_run() -> None:
+    lens, trace = bert()
+    lens.model.half()
+    assert trace.analyses.dtype == torch.float64
 
 
 @pytest.mark.parametrize("result", KEPT)

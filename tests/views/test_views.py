@@ -354,6 +354,31 @@ def test_an_array_that_there_is_not_is_answered_with_a_sentence(trace: prosect.T
     assert not buffers
 
 
+@pytest.mark.parametrize("name", [None, 5, ["importance"], {}])
+def test_a_request_that_names_no_array_is_answered_with_a_sentence(
+    name: Any, trace: prosect.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, sent = prosect.TermBars(trace), []
+    monkeypatch.setattr(view, "send", lambda content, buffers=None: sent.append(content))
+    view._answer(view, {"request": "7", "array": name}, [])
+    assert [one["error"] for one in sent] == [f"This view has no array {name!r}."]
+
+
+@pytest.mark.parametrize("content", [None, 5, "request", ["request"], {}])
+def test_a_message_that_is_no_request_is_left_alone(content: Any, trace: prosect.Trace) -> None:
+    view = prosect.TermBars(trace)
+    view._answer(view, content, [])
+
+
+def test_nothing_is_linked_where_one_of_the_views_cannot_be(trace: prosect.Trace) -> None:
+    first, second = prosect.Heatmap(trace), prosect.Heatmap(trace)
+    other = prosect.Heatmap(random_lens("bert").trace("The river"))
+    with pytest.raises(ValueError, match="link views of the same size"):
+        prosect.link(first, second, other)
+    first.layer = 2
+    assert second.layer == 0
+
+
 def test_link_keeps_places_the_same_both_ways(trace: prosect.Trace) -> None:
     heatmap, bars = prosect.Heatmap(trace, layer=2), prosect.TermBars(trace)
     links = prosect.link(heatmap, bars)
@@ -384,6 +409,11 @@ def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
     other = random_lens("bert").trace("The river")
     with pytest.raises(ValueError, match="tokens: link views of the same size"):
         prosect.link(prosect.Heatmap(trace), prosect.Heatmap(other))
+    causal = random_lens("gpt2")
+    texts = ("a" + " a" * count for count in range(20))
+    alike = next(t for t in map(causal.trace, texts) if len(t.tokens) == len(other.tokens))
+    with pytest.raises(ValueError, match="Only one of the views has the kind of map 'AT"):
+        prosect.link(prosect.Heatmap(other), prosect.Heatmap(alike))
     with pytest.raises(ValueError, match="nothing to link"):
         prosect.link(prosect.Heatmap(trace), traitlets.HasTraits())
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import (
@@ -213,7 +214,8 @@ class Lens:
                     raise
                 raise type(error)(f"Text {first + number}: {error}") from error
         inputs = self._padded([fields for fields, _ in read])
-        runs = run(self.anatomy, inputs, [len(tokens) for _, tokens in read])
+        lengths = [len(tokens) for _, tokens in read]
+        runs = run(self.anatomy, inputs, lengths, model=self.model)
         return [
             Trace(self, self.anatomy, given.texts, tokens, one)
             for given, (_, tokens), one in zip(batch, read, runs, strict=True)
@@ -236,7 +238,7 @@ class Lens:
             "input_ids": ids,
             "encoder_hidden_states": encoder.hidden[-1:].to(self.model.dtype),
         }
-        (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)])
+        (one,) = run(decoder, inputs, [len(tokens)], [len(encoder.tokens)], model=self.model)
         return Trace(self, decoder, (target,), tokens, one, encoder)
 
     def _read(self, given: Given) -> tuple[dict[str, list[int]], list[Token]]:
@@ -408,6 +410,9 @@ def _from_pretrained(name: str | os.PathLike[str], options: dict[str, Any]) -> t
         config = AutoConfig.from_pretrained(name, **places)
         model = _model_class(config).from_pretrained(name, **places, **options)
         return model, AutoTokenizer.from_pretrained(name, **places)
+    except (ImportError, SafetensorError) as error:  # a missing library, or a broken file
+        reason = " ".join(str(error).split())
+        raise ProsectError(f"Cannot load {str(name)!r}: {reason.rstrip('.')}.") from error
     except (OSError, ValueError) as error:
         raise ProsectError(
             f"Cannot load {str(name)!r}: it is neither a local folder with a model "

@@ -80,7 +80,7 @@ class Trace:
     @cached_property
     def analyses(self) -> Analyses:
         """The run as the functions of :mod:`prosect.analyses` take it; it keeps their results."""
-        return Analyses(self.run, self.anatomy, self.lens.model.dtype)
+        return Analyses(self.run, self.anatomy, self.run.dtype)
 
     @property
     def hidden(self) -> Float[Tensor, "layer+1 token d"]:

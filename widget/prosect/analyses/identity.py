@@ -197,6 +197,8 @@ def identify(
     ------
     ProsectError
         If an argument is not one of these.
+    StaleTraceError
+        With the vocabulary, if the model is no longer what it was in the run.
     """
     if metric not in nearest.METRICS:
         known = ", ".join(nearest.METRICS)
@@ -264,6 +266,7 @@ def _among_vocabulary(
     positions: bool,
     stem: bool,
 ) -> Identity:
+    analyses.run.whole.check()
     anatomy, hidden = analyses.anatomy, analyses.run.hidden
     ids = torch.tensor([token.id for token in tokens], device=hidden.device)
     if not stem and anatomy.words.embedding_dim != hidden.shape[-1]:

@@ -206,6 +206,8 @@ def predict(
     ------
     ProsectError
         If the model has no head that predicts tokens, or an argument is out of range.
+    StaleTraceError
+        If the model is no longer what it was in the run.
     """
     known = analyses.anatomy.terms
     asked = (terms,) if isinstance(terms, str) else terms
@@ -216,6 +218,7 @@ def predict(
     check_count(k, "k")
     (place,) = analyses.positions([position])
     split = four_terms(analyses)
+    analyses.run.whole.check()
     chosen = [split.names.index(name) for name in names]
     vector = split.values[chosen, -1, place].sum(0)
     logits = logits_of_one(model, analyses.anatomy, vector, start)
@@ -262,9 +265,12 @@ def logit_contributions(
         tokens.
     ReconstructionError
         If the parts do not add up to the logit.
+    StaleTraceError
+        If the model is no longer what it was in the run.
     """
     id = whole_number(token.id if isinstance(token, Prediction) else token, "token")
     (place,) = analyses.positions([position])
+    analyses.run.whole.check()
     hidden = analyses.run.hidden
     head = head_record_of(head_of(model), model, hidden.device)
     _, size = head.decoder.weight.shape

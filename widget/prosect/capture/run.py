@@ -26,7 +26,7 @@ from prosect.anatomy.vocabulary import (
     Term,
 )
 from prosect.capture.tap import Weighed, Weights, tapped
-from prosect.capture.tensors import ModelTensors
+from prosect.capture.tensors import ModelTensors, tensors_outside_layers
 from prosect.capture.weights import (
     Names,
     affine_of,
@@ -59,7 +59,8 @@ class Run:
     """Everything one forward pass computed for one text, and what it takes to run it again.
 
     ``inputs`` are the arguments of the model for this text, [1, token], without padding; ``tensors``
-    are the model's own.
+    are those of the stack that was run, ``whole`` those of the model that it is a part of, its head
+    included, and ``dtype`` is their precision.
     """
 
     hidden: Float[Tensor, "layer+1 token d"]
@@ -68,6 +69,8 @@ class Run:
     stream: Stream
     inputs: Mapping[str, Tensor]
     tensors: ModelTensors
+    whole: ModelTensors
+    dtype: torch.dtype
 
 
 def run(
@@ -75,6 +78,8 @@ def run(
     inputs: Mapping[str, Any],
     lengths: Sequence[int],
     source_lengths: Sequence[int] | None = None,
+    *,
+    model: Any = None,
 ) -> list[Run]:
     """Run the model on a batch of texts and keep, text by text, what the engines need.
 
@@ -88,6 +93,8 @@ def run(
         How many tokens each text has.
     source_lengths
         The same for the texts that cross-attention looks at.
+    model
+        The model that the anatomy is a part of; by default its ``base``.
 
     Raises
     ------
@@ -113,12 +120,14 @@ def run(
         device = anatomy.words.device
         batch = _Batch(texts, width, lengths, source_lengths or lengths, device)
         names, tensors = names_of(anatomy.base), ModelTensors(anatomy.base)
+        whole = _whole(anatomy, anatomy.base if model is None else model)
         return [
             _read(
                 anatomy,
                 _Text(seen, batch, number, names),
                 batch.inputs_of(number, inputs),
                 tensors,
+                whole,
             )
             for number in range(texts)
         ]
@@ -303,7 +312,11 @@ class _Batch:
 
 
 def _read(
-    anatomy: Anatomy, text: _Text, inputs: Mapping[str, Tensor], tensors: ModelTensors
+    anatomy: Anatomy,
+    text: _Text,
+    inputs: Mapping[str, Tensor],
+    tensors: ModelTensors,
+    whole: ModelTensors,
 ) -> Run:
     hidden = [text.next(block.module, "input") for block in anatomy.blocks]
     end: tuple[nn.Module, Side]
@@ -319,7 +332,18 @@ def _read(
         stream=stream,
         inputs=inputs,
         tensors=tensors,
+        whole=whole,
+        dtype=anatomy.base.dtype,
     )
+
+
+def _whole(anatomy: Anatomy, model: Any) -> ModelTensors:
+    """All tensors of a model; those that no record refers to are sampled."""
+    used = [embedding.module for embedding in anatomy.embeddings]
+    used += [s.module if isinstance(s, Norm) else s.dense.module for s in anatomy.stem]
+    outlet = [] if anatomy.outlet is None else [anatomy.outlet]
+    sampled = tensors_outside_layers(model, [anatomy.words.module, *used, *outlet])
+    return ModelTensors(model, sampled)
 
 
 def _alphas(stream: Stream, term: Term) -> Tensor:

@@ -54,7 +54,7 @@ class Weight:
         self.name = name
         self._tensors = tuple(tensor.detach() for tensor in tensors)
         self._make = make
-        self._stamps = [_stamp(tensor) for tensor in self._tensors]
+        self._stamps = [stamp_of(tensor) for tensor in self._tensors]
 
     def __call__(self, like: Tensor) -> Float[Tensor, "d_in d_out"]:
         """The matrix, on the device and in the precision of another tensor.
@@ -68,7 +68,7 @@ class Weight:
         return self._matrix().to(like)
 
     def _check(self) -> None:
-        if any(_stamp(t) != stamp for t, stamp in zip(self._tensors, self._stamps, strict=True)):
+        if any(stamp_of(t) != stamp for t, stamp in zip(self._tensors, self._stamps, strict=True)):
             raise StaleTraceError(
                 f"The weight {self.name!r} was changed after this text was traced: "
                 "trace the text again."
@@ -90,12 +90,15 @@ class Weight:
         return made.detach()
 
 
-def _stamp(tensor: Tensor) -> tuple[int | None, tuple[float, ...]]:
-    """The version of a tensor, and some of its entries: writes through ``.data`` have no version."""
+def stamp_of(tensor: Tensor) -> tuple[int | None, tuple[float, ...]]:
+    """The version of a tensor, and some of its entries: writes through ``.data`` have no version.
+
+    A tensor has changed if its stamp has.
+    """
     version = None if tensor.is_inference() else tensor._version
     if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.numel() == 0:
         return version, ()
-    return version, tuple(tensor[_sampled(tensor.shape)].tolist())
+    return version, tuple(tensor[_sampled(tensor.shape)].flatten().tolist())
 
 
 @cache

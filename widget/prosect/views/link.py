@@ -29,7 +29,8 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
     Raises
     ------
     ValueError
-        If there are fewer than two, one is no view, two share no trait, or they differ in size.
+        If there are fewer than two, one is no view, two share no trait, or they differ in size or in
+        their kinds of map. Nothing is linked then.
     """
     if len(views) < 2:
         raise ValueError("link takes at least two views.")
@@ -37,14 +38,14 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
         if not isinstance(view, traitlets.HasTraits):
             raise ValueError(f"link takes views and figures, not {view!r}.")
     first, *others = views
-    links = []
+    pairs = []
     for other in others:
         shared = [name for name in PLACES if first.has_trait(name) and other.has_trait(name)]
         if not shared:
             raise ValueError(f"{first!r} and {other!r} have nothing to link.")
         _check_alike(first, other)
-        links += [traitlets.link((first, name), (other, name)) for name in shared]
-    return links
+        pairs += [((first, name), (other, name)) for name in shared]
+    return [traitlets.link(*pair) for pair in pairs]
 
 
 def _check_alike(first: Any, other: Any) -> None:
@@ -54,3 +55,10 @@ def _check_alike(first: Any, other: Any) -> None:
             raise ValueError(
                 f"The views have {sizes[0]} and {sizes[1]} {name}: link views of the same size."
             )
+    kinds = [{kind["name"] for kind in getattr(view, "_kinds", [])} for view in (first, other)]
+    if all(kinds) and kinds[0] != kinds[1]:
+        name = min(kinds[0] ^ kinds[1])
+        raise ValueError(
+            f"Only one of the views has the kind of map {name!r}: link views of models with the "
+            "same kinds."
+        )

@@ -184,13 +184,13 @@ class View(anywidget.AnyWidget):
 
     def _answer(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Send an array that the front end asked for; an error goes to reader and log."""
-        if "request" not in content:
+        if not isinstance(content, dict) or "request" not in content:
             return
         name = content.get("array")
         reply = {"reply": content["request"], "array": name}
         try:
-            if name not in self._table:
-                raise KeyError(f"this view has no array {name!r}")
+            if not isinstance(name, str) or name not in self._table:
+                raise ProsectError(f"This view has no array {name!r}.")
             self._check_cost(self._table[name])
             self.send({**reply, "working": True})
             spec, data = encode(self._table[name].compute())
@@ -221,7 +221,7 @@ def _tokens_of(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _about(trace: Trace) -> dict[str, Any]:
-    error, dtype = trace.terms().error, trace.lens.model.dtype
+    error, dtype = trace.terms().error, trace.run.dtype
     used = str(trace.hidden.dtype).removeprefix("torch.")
     own = str(dtype).removeprefix("torch.")
     return {
