@@ -111,5 +111,8 @@ def test_a_model_alone_asks_for_its_tokenizer() -> None:
 
 def test_options_of_loading_are_refused_for_what_is_loaded() -> None:
     lens = prosect.Lens(random_model("bert"), word_pieces())
-    with pytest.raises(prosect.ProsectError, match="dtype can only be given with a name"):
+    with pytest.raises(
+        prosect.ProsectError,
+        match=r"dtype can only be given with a name.*prosect\.Lens\(model, tokenizer\) opens it",
+    ):
         prosect.load(lens, dtype=torch.float64)

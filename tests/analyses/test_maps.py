@@ -20,10 +20,7 @@ CAUSAL = ("bert-decoder", "gpt2", "gpt-neox", "gptj", "bloom", "opt-post-norm", 
 def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> None:
     trace = random_lens("gpt2").trace(TEXTS[0])
     refused: list[tuple[dict[str, Any], str]] = [
-        (
-            {"kind": "ATBFF"},
-            "kind must be one of attention, norm, ATTN, ",
-        ),
+        ({"kind": "ATBFF"}, "kind must be one of attention, "),
         ({"kind": "ATB", "baseline": "mean"}, "baseline must be one of zero, bias, got 'mean'."),
         ({"kind": "ATB", "measure": "l2"}, "measure must be one of norm, alti, got 'l2'."),
         (
@@ -157,7 +154,7 @@ def test_in_causal_models_no_token_gets_anything_from_those_after_it(family: str
         assert values.triu(1).abs().max() <= 1e-12 * values.abs().max(), kind
         # a window narrower than its heads leaves nothing that could be otherwise
         nothing = (kind, family) == ("null", "mistral")
-        assert (values.diagonal(dim1=-2, dim2=-1) == 0).all() == nothing
+        assert (values == 0).all() == nothing
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gptj", "gemma2"])

@@ -16,7 +16,13 @@ from prosect.analyses.predictions import LogitContributions, Prediction
 from prosect.analyses.terms import Neurons, Parts, Terms
 from prosect.corpus import Identifiability, learn_identity
 from prosect.doctor import Diagnosis, doctor
-from prosect.errors import ProsectError, ReconstructionError, UnsupportedModelError
+from prosect.errors import (
+    ProsectError,
+    ReconstructionError,
+    StaleTraceError,
+    TextLengthError,
+    UnsupportedModelError,
+)
 from prosect.lens import Lens, load
 from prosect.tokens import Token
 from prosect.trace import Trace
@@ -42,8 +48,10 @@ __all__ = [
     "Prediction",
     "ProsectError",
     "ReconstructionError",
+    "StaleTraceError",
     "TermBars",
     "Terms",
+    "TextLengthError",
     "Token",
     "TokenMap",
     "Trace",

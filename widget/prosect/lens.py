@@ -395,7 +395,8 @@ def load(model: Any = None, **options: Any) -> Lens:
         if options:
             raise ProsectError(
                 f"{', '.join(options)} can only be given with a name, "
-                f"not with a {type(model).__name__}, which is loaded already."
+                f"not with a {type(model).__name__}, which is loaded already: "
+                "prosect.Lens(model, tokenizer) opens it."
             )
         return model if isinstance(model, Lens) else Lens(model)
     return Lens(*_from_pretrained(model, options))
@@ -433,7 +434,8 @@ def _checked_tokenizer(tokenizer: object, embeddings: int) -> PreTrainedTokenize
         given = "None" if tokenizer is None else type(tokenizer).__name__
         raise ProsectError(
             f"tokenizer must be a tokenizer of transformers, got {given}: "
-            "load the model's own with AutoTokenizer.from_pretrained."
+            "load the model's own with AutoTokenizer.from_pretrained "
+            "and give both to prosect.Lens(model, tokenizer)."
         )
     if len(tokenizer) > embeddings:
         raise ProsectError(

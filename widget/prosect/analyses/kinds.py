@@ -395,10 +395,18 @@ def changes_of(block: Block) -> list[Kind]:
 def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
     """The kinds of map that a model has, by name, in the order of a switch."""
     block = anatomy.blocks[0]
-    kinds = [ATTENTION, NORM, *scopes_of(block), CONTRIBUTION, *changes_of(block), EFFECTIVE, NULL]
-    if all(block.attention.scores is not None for block in anatomy.blocks):
-        kinds.append(ATTRIBUTION)
-    kinds.append(VALUE_ZEROING)
+    differentiable = all(block.attention.scores is not None for block in anatomy.blocks)
+    kinds = [
+        ATTENTION,
+        NORM,
+        *scopes_of(block),
+        CONTRIBUTION,
+        *changes_of(block),
+        EFFECTIVE,
+        NULL,
+        *([ATTRIBUTION] if differentiable else []),
+        VALUE_ZEROING,
+    ]
     return {kind.name: kind for kind in kinds}
 
 
