@@ -111,5 +111,7 @@ def test_a_model_alone_asks_for_its_tokenizer() -> None:
 
 def test_options_of_loading_are_refused_for_what_is_loaded() -> None:
     lens = prosect.Lens(random_model("bert"), word_pieces())
-    with pytest.raises(prosect.ProsectError, match="dtype can only be given with the name of a model"):
+    with pytest.raises(
+        prosect.ProsectError, match="dtype can only be given with the name of a model"
+    ):
         prosect.load(lens, dtype=torch.float64)
