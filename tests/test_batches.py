@@ -168,10 +168,10 @@ def test_a_trace_of_a_batch_keeps_nothing_of_the_others() -> None:
         (["a", "", "b"], prosect.ProsectError, "Text 1: The text is empty"),
         (["a", "b", "c", "d", ""], prosect.ProsectError, "Text 4: The text is empty"),
         (["a", "b", "c", "," * 80], prosect.ProsectError, "Text 3: The text has 82 tokens"),
-        (["a", 3], TypeError, "Text 1: a text must be a string or a pair of strings, not int"),
-        (["a", "b", "c", None], TypeError, "Text 3: a text must be .* not NoneType"),
-        ([("a", "b", "c")], TypeError, "Text 0: a text must be .* not tuple"),
-        ([("a", 3)], TypeError, "Text 0: A text must be a string, not int"),
+        (["a", 3], TypeError, "Text 1: a text must be a string or a pair of strings, got int"),
+        (["a", "b", "c", None], TypeError, "Text 3: a text must be .* got NoneType"),
+        ([("a", "b", "c")], TypeError, "Text 0: a text must be .* got tuple"),
+        ([("a", 3)], TypeError, "Text 0: A text must be a string, got int"),
     ],
 )
 def test_a_text_that_cannot_be_read_is_named_by_its_number(
@@ -197,7 +197,7 @@ def test_a_batch_of_no_texts_is_refused(batch_size: int) -> None:
 
 def test_one_string_is_not_many_texts() -> None:
     """A string is iterable: its letters would be traced one by one."""
-    with pytest.raises(TypeError, match=r"texts must be several texts.* trace\(text\)"):
+    with pytest.raises(TypeError, match=r"texts must be a list of texts.* trace\(text\)"):
         list(random_lens("bert").traces("the river"))
 
 
@@ -299,10 +299,10 @@ def test_a_mask_put_in_is_a_mask_written() -> None:
 @pytest.mark.parametrize(
     ("put", "message"),
     [
-        ({99: 1}, r"Position 99 in replacements is outside the text \(positions 0 to"),
-        ({-1: 1}, "Position -1 in replacements is outside the text"),
-        ({1: 400}, r"Token id 400 is outside the vocabulary \(size 400\)"),
-        ({1: -1}, "Token id -1 is outside the vocabulary"),
+        ({99: 1}, r"The positions in replacements must be from 0 to \d+, got 99\."),
+        ({-1: 1}, r"The positions in replacements must be from 0 to \d+, got -1\."),
+        ({1: 400}, r"The token ids in replacements must be from 0 to 399, got 400\."),
+        ({1: -1}, r"The token ids in replacements must be from 0 to 399, got -1\."),
     ],
 )
 def test_replacements_that_do_not_exist_are_named(put: dict[int, int], message: str) -> None:
@@ -315,5 +315,5 @@ def test_replacements_that_do_not_exist_are_named(put: dict[int, int], message: 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_there_must_be_one_mapping_for_each_text(count: int) -> None:
-    with pytest.raises(prosect.ProsectError, match="must hold one mapping for each text"):
+    with pytest.raises(prosect.ProsectError, match="must have one mapping per text"):
         list(random_lens("bert").traces(TEXTS[:2], replacements=[{}] * count))

@@ -144,7 +144,7 @@ def test_a_tokenizer_of_another_model_is_found_out() -> None:
     large.add_tokens([f"extra{number}" for number in range(500)])
     diagnosis = prosect.doctor(model, large)
     assert not diagnosis["tokenizer"].supported
-    assert "load both from the same place" in diagnosis["tokenizer"].detail
+    assert "load both under the same name" in diagnosis["tokenizer"].detail
     assert diagnosis["trace"].supported
 
 

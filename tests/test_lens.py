@@ -57,7 +57,7 @@ def test_a_name_that_leads_nowhere_says_so_in_one_sentence(name: str) -> None:
 
 
 def test_code_that_comes_with_a_model_is_never_run() -> None:
-    with pytest.raises(prosect.ProsectError, match="does not run code that comes with a model"):
+    with pytest.raises(prosect.ProsectError, match="does not run the code of a model repository"):
         prosect.load("any/model", trust_remote_code=True)
 
 
@@ -65,7 +65,7 @@ def test_a_tokenizer_of_special_tokens_alone_is_refused() -> None:
     full = word_pieces()
     empty = PreTrainedTokenizerFast(tokenizer_object=type(full.backend_tokenizer)(_empty_model()))
     empty.add_special_tokens({"unk_token": "[UNK]", "pad_token": "[PAD]"})
-    with pytest.raises(prosect.ProsectError, match="no tokens but its special ones"):
+    with pytest.raises(prosect.ProsectError, match="has only special tokens"):
         prosect.Lens(random_model("bert"), empty)
 
 
@@ -117,7 +117,7 @@ def test_a_target_that_fills_every_position_is_traced_and_one_more_token_is_refu
 def test_a_model_of_single_texts_refuses_a_pair() -> None:
     lens = random_lens("bert", type_vocab_size=1)
     assert lens.trace("a river").tokens
-    with pytest.raises(prosect.ProsectError, match="bert has one token type"):
+    with pytest.raises(prosect.ProsectError, match="bert has only one token type"):
         lens.trace("a river", "a bank")
 
 
@@ -125,7 +125,7 @@ def test_a_target_that_cannot_be_read_says_so() -> None:
     lens = random_lens("bart", torch.float32)
     with pytest.raises(prosect.ProsectError, match="The text is empty"):
         lens.trace("a", target="")
-    with pytest.raises(TypeError, match="must be a string, not int"):
+    with pytest.raises(TypeError, match="must be a string, got int"):
         lens.trace("a", target=3)
     with pytest.raises(prosect.ProsectError, match="target needs a model with encoder and decoder"):
         random_lens("bert").trace("a", target="b")
@@ -159,7 +159,7 @@ def test_an_empty_text_says_so(text: str) -> None:
 def test_a_text_that_the_tokenizer_drops_is_not_called_empty() -> None:
     lens = random_lens("bert")
     assert "\u0007" not in "".join(lens.tokenizer.get_vocab())
-    with pytest.raises(prosect.ProsectError, match="it drops all of its characters"):
+    with pytest.raises(prosect.ProsectError, match="drops all characters of this text"):
         lens.trace("\u0007")  # a control character, which BERT's normaliser removes
 
 
@@ -185,14 +185,14 @@ def test_relative_positions_have_no_end(family: str) -> None:
 
 
 def test_a_text_that_is_no_string_is_refused() -> None:
-    with pytest.raises(TypeError, match="must be a string, not list"):
+    with pytest.raises(TypeError, match="must be a string, got list"):
         random_lens("bert").trace(["a", "b"])
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
     model = random_model("bert")
     model.resize_token_embeddings(50)
-    with pytest.raises(prosect.ProsectError, match="load both from the same place"):
+    with pytest.raises(prosect.ProsectError, match="load both under the same name"):
         prosect.Lens(model, word_pieces())
 
 

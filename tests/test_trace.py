@@ -60,14 +60,18 @@ def test_unknown_kinds_and_metrics_are_named() -> None:
     trace = random_lens("bert").trace(TEXTS[0])
     with pytest.raises(prosect.ProsectError, match=r"kind must be one of attention.*, got 'ATBX'"):
         trace.map("ATBX")
-    with pytest.raises(prosect.ProsectError, match="no metric 'L3': choose one of cosine, l2"):
+    with pytest.raises(prosect.ProsectError, match="metric must be one of cosine, l2"):
         trace.identify(metric="L3")
-    with pytest.raises(prosect.ProsectError, match="choose 'sentence'"):
+    with pytest.raises(
+        prosect.ProsectError, match="candidates must be one of sentence, vocabulary"
+    ):
         trace.identify(candidates="world")
     with pytest.raises(prosect.ProsectError, match="at least 1, got 0"):
         trace.identify(k=0)
     for options in ({"positions": True}, {"stem": False}):
-        with pytest.raises(prosect.ProsectError, match="positions and stem are of the vocabulary"):
+        with pytest.raises(
+            prosect.ProsectError, match="positions and stem need candidates='vocabulary'"
+        ):
             trace.identify(**options)
 
 
@@ -89,7 +93,7 @@ def test_targets_that_are_no_list_and_states_without_a_split_are_refused() -> No
     trace = lens.trace(TEXTS[0])
     with pytest.raises(prosect.ProsectError, match="targets must be a list of integers, got 3"):
         trace.terms("layer", targets=3)
-    with pytest.raises(prosect.ProsectError, match="go with by"):
+    with pytest.raises(prosect.ProsectError, match="can only be given with by"):
         trace.terms(targets=[1])  # pyright: ignore
 
 

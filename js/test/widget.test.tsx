@@ -162,7 +162,7 @@ test("a kind of map says what it shows and how to read it", () => {
     name: "norm",
     hint: "Norms.",
     reading: "Dark: large.",
-    source: "(A 2020)",
+    reference: "(A 2020)",
   };
   const { all } = show(["a"], { _kinds: [{ ...kind, hint: "Weights." }, told] });
   assert.deepEqual(

@@ -80,11 +80,11 @@ def test_repr_says_how() -> None:
 
 
 def test_targets_and_distances_that_are_not_there_are_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="There is no target -1 here: choose from 0, 1,"):
+    with pytest.raises(prosect.ProsectError, match="targets must be among 0, 1,"):
         MADE.at([-1])
     with pytest.raises(prosect.ProsectError, match="targets must be a list of integers, got 1"):
         MADE.at(1)
-    with pytest.raises(prosect.ProsectError, match="Distances count from 0, not -1"):
+    with pytest.raises(prosect.ProsectError, match="furthest must be at least 0, got -1"):
         MADE.by_distance(-1)
     with pytest.raises(prosect.ProsectError, match="seed must be an integer, got 'a'"):
         traced("bert").attribution(2, seed="a")

@@ -76,10 +76,13 @@ def test_places_that_a_run_does_not_have_are_refused() -> None:
     assert analyses.state(-1) == SIZES["layers"]
     assert analyses.layer(last) == last
     refused: list[tuple[Any, str]] = [
-        (lambda: analyses.layer(-1), f"no layer -1: layers count from 0 to {last}"),
-        (lambda: analyses.state(9), f"no state 9: states count from 0 to {last + 1}"),
-        (lambda: analyses.positions([99]), f"no token 99: positions count from 0 to {count - 1}"),
-        (lambda: analyses.positions([]), "no targets: name at least one"),
+        (lambda: analyses.layer(-1), f"layer must be from 0 to {last}, got -1"),
+        (lambda: analyses.state(9), f"state must be from -{last + 2} to {last + 1}, got 9"),
+        (
+            lambda: analyses.positions([99]),
+            f"Positions must be from -{count} to {count - 1}, got 99",
+        ),
+        (lambda: analyses.positions([]), "targets must have at least one position"),
         (lambda: analyses.head(0, 99), "no head 99 in layer 0"),
     ]
     for ask, sentence in refused:

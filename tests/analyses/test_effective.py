@@ -220,11 +220,11 @@ def test_where_nothing_is_written_all_is_free(causal: bool) -> None:
         ("bert", {"t": -0.1}, "between 0 and 1"),
         ("bert", {"t": "a"}, "t must be between 0 and 1, got 'a'"),
         ("bert", {"seed": "a"}, "seed must be an integer, got 'a'"),
-        ("bert", {"direction": torch.ones(3)}, "one number for each"),
-        ("bert", {"direction": "abc"}, "direction is a list of numbers, not 'abc'"),
+        ("bert", {"direction": torch.ones(3)}, "must have .* numbers, one per dimension"),
+        ("bert", {"direction": "abc"}, "direction must be a list of numbers, got .abc."),
         ("bert", {"direction": [torch.nan] * 17}, "NaN or infinite"),
         ("bert", {"direction": [torch.inf] * 17}, "NaN or infinite"),
-        ("bert", {"direction": torch.ones(3), "seed": 2}, "give one of them"),
+        ("bert", {"direction": torch.ones(3), "seed": 2}, "cannot both be given"),
         ("gpt2", {"direction": torch.ones(3)}, "seed"),
         ("mistral", {"direction": torch.ones(3)}, "seed"),
     ],
@@ -257,7 +257,7 @@ def test_heads_are_whole_numbers() -> None:
 
 @pytest.mark.parametrize(("layer", "head"), [(3, 0), (-1, 0), (0, 4), (0, -1)])
 def test_heads_that_do_not_exist_are_refused(layer: int, head: int) -> None:
-    with pytest.raises(ProsectError, match="There is no head"):
+    with pytest.raises(ProsectError, match="layer must be from 0 to"):
         traced("bert").nullspace(layer, head)
 
 

@@ -69,8 +69,8 @@ def test_every_kind_says_what_it_shows_how_to_read_it_and_where_it_comes_from(fa
         assert ". " not in kind.hint
         assert kind.reading.endswith(".")
         assert kind.certificate.endswith(".")
-        assert re.match(r"[A-Z][^,]* \d{4}\b", kind.source)
-        assert str(kind) == f"{kind.label}: {kind.hint} {kind.reading} ({kind.source})"
+        assert re.match(r"[A-Z][^,]* \d{4}\b", kind.reference)
+        assert str(kind) == f"{kind.label}: {kind.hint} {kind.reading} ({kind.reference})"
 
 
 def test_a_map_has_a_cost_only_behind_a_feed_forward_that_mixes() -> None:

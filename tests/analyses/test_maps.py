@@ -253,7 +253,7 @@ def test_the_pairs_of_a_comparison_can_be_seen_and_grew(family: str) -> None:
     [
         ({"k": -1}, "k must be at least 1, got -1"),
         ({"k": 1.5}, "k must be an integer, got 1.5"),
-        ({"labels": 3}, "labels are given as a list, one a word, not as 3"),
+        ({"labels": 3}, "labels must be a list with one label per word, got 3"),
     ],
 )
 def test_pairs_are_asked_for_in_whole_numbers(options: dict[str, Any], sentence: str) -> None:
@@ -365,7 +365,10 @@ def test_words_with_the_same_label_are_one_expression() -> None:
 
 
 def test_labels_that_do_not_match_the_words_are_counted() -> None:
-    with pytest.raises(prosect.ProsectError, match=r"has 4 words and 2 labels: give one a word\."):
+    with pytest.raises(
+        prosect.ProsectError,
+        match=r"labels must have one label per word, got 2 labels for 4 words\.",
+    ):
         pair_kinds(TOKENS, ["a", "b"])
     trace = random_lens("bert").trace("The river bank.")
     with pytest.raises(prosect.ProsectError, match="4 words and 3 labels"):

@@ -156,7 +156,7 @@ def test_the_source_alone_predicts_in_a_decoder() -> None:
     trace = sample("bart-decoder")
     alone, all_terms = trace.predict(("source",), k=5), trace.predict(k=5)
     assert [p.logit for p in alone] != [p.logit for p in all_terms]
-    with pytest.raises(prosect.ProsectError, match="no term 'source': choose from input"):
+    with pytest.raises(prosect.ProsectError, match="terms must be one or more of input"):
         sample("bert").predict(("source",))
 
 
@@ -274,8 +274,8 @@ def test_the_demo_model_has_no_head_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"terms": ("output",)}, "no term 'output': choose from input, attention"),
-        ({"position": 99}, "no token 99: positions count from 0"),
+        ({"terms": ("output",)}, "terms must be one or more of input, attention"),
+        ({"position": 99}, "Positions must be from -\\d+ to \\d+, got 99"),
         ({"k": 0}, "k must be at least 1, got 0"),
     ],
 )

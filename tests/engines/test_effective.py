@@ -14,10 +14,10 @@ from prosect.engines.effective import (
     default_tolerance,
     deviation,
     effective_attention,
-    freedom,
-    freest,
-    furthest,
+    largest_step,
     null_basis,
+    null_space_dimensions,
+    widest_row,
 )
 from prosect.engines.records import Affine, AttentionRecord, Weight
 from support.families import (
@@ -423,13 +423,13 @@ def test_the_deviation_is_relative_to_the_output() -> None:
 
 
 def test_the_freest_row_is_the_last_that_sees_most() -> None:
-    assert freest(5, None)[0] == 4
+    assert widest_row(5, None)[0] == 4
     for seen, (row, sources) in {
         "those before": (19, list(range(20))),
         "a window of 5 before": (19, list(range(15, 20))),
         "a window both ways": (13, list(range(7, 20))),
     }.items():
-        found, places = freest(20, SEEN[seen](20))
+        found, places = widest_row(20, SEEN[seen](20))
         assert (found, places.tolist()) == (row, sources)
 
 
@@ -442,7 +442,7 @@ def test_the_tolerance_is_relative_to_the_head(causal: bool) -> None:
     kept, rank = effective_attention(a, t, limit, mask(20, causal))
     assert rank.tolist() == [8, 8]
     torch.testing.assert_close(kept[0], kept[1], rtol=0, atol=1e-9)
-    assert [x.tolist() for x in freedom(t, NARROW)] == [[8, 8], [12, 12], [11, 11]]
+    assert [x.tolist() for x in null_space_dimensions(t, NARROW)] == [[8, 8], [12, 12], [11, 11]]
 
 
 def test_half_precision_is_as_tolerant_as_single() -> None:
@@ -462,7 +462,7 @@ def test_half_precision_is_as_tolerant_as_single() -> None:
         ("short", (5, 0, 0)),
     ],
 )
-def test_dimensions_of_the_freedom(case: str, expected: tuple[int, int, int]) -> None:
+def test_dimensions_of_the_null_space(case: str, expected: tuple[int, int, int]) -> None:
     t = random_values(20, 8)
     match case:
         case "ones among the columns":
@@ -475,7 +475,7 @@ def test_dimensions_of_the_freedom(case: str, expected: tuple[int, int, int]) ->
             t = torch.zeros_like(t)
         case "short":
             t = t[:5]
-    found = freedom(t[None], NARROW)
+    found = null_space_dimensions(t[None], NARROW)
     assert tuple(int(x) for x in found) == expected
     assert null_basis(t, NARROW).shape == (len(t), expected[1])
     assert null_basis(t, NARROW, keep_sums=True).shape == (len(t), expected[2])
@@ -503,9 +503,9 @@ def test_column_bases_are_zero_beyond_the_rank() -> None:
 
 def test_furthest_is_where_the_first_entry_is_zero() -> None:
     row = torch.tensor([0.5, 0.3, 0.2])
-    assert float(furthest(row, torch.tensor([1.0, -0.6, -0.4]))) == pytest.approx(0.5)
-    assert float(furthest(row, torch.tensor([-1.0, 0.5, 0.5]))) == pytest.approx(0.5)
-    assert float(furthest(torch.tensor([1.0, 0.0]), torch.tensor([1.0, -1.0]))) == 0.0
+    assert float(largest_step(row, torch.tensor([1.0, -0.6, -0.4]))) == pytest.approx(0.5)
+    assert float(largest_step(row, torch.tensor([-1.0, 0.5, 0.5]))) == pytest.approx(0.5)
+    assert float(largest_step(torch.tensor([1.0, 0.0]), torch.tensor([1.0, -1.0]))) == 0.0
 
 
 def test_families_cover_fused_and_grouped_values() -> None:

@@ -51,7 +51,7 @@ def test_without_a_head_or_a_token_the_sentence_says_so() -> None:
     with pytest.raises(prosect.UnsupportedModelError, match="no head that predicts tokens"):
         prosect.load().trace("a").logit_contributions(3)
     lens = prosect.Lens(random_model("bert"), word_pieces())
-    with pytest.raises(prosect.ProsectError, match="The vocabulary counts from 0 to 399"):
+    with pytest.raises(prosect.ProsectError, match="token must be from 0 to 399"):
         lens.trace("a").logit_contributions(400)
     trace = lens.trace("a river")
     for token in ("the", 1.5, True):

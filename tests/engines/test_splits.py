@@ -295,13 +295,13 @@ def test_cross_attention_is_a_part_of_its_own(family: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"by": "neuron"}, "no split by 'neuron': choose one of layer, head, source, norm"),
-        ({"by": "head", "centring": "none"}, "no centring 'none': choose 'bias' or 'each'"),
-        ({"centring": "none"}, "no centring 'none': choose 'bias' or 'each'"),
-        ({"by": "head", "state": 4}, "no state 4: states count from 0 to 3"),
-        ({"by": "head", "state": -5}, "no state -5: states count from 0 to 3"),
-        ({"by": "head", "targets": [0, 99]}, "no token 99: positions count from 0 to 15"),
-        ({"by": "head", "targets": [-17]}, "no token -17: positions count from 0 to 15"),
+        ({"by": "neuron"}, "by must be one of layer, head, source, norm"),
+        ({"by": "head", "centring": "none"}, "centring must be one of bias, each, got .none."),
+        ({"centring": "none"}, "centring must be one of bias, each, got .none."),
+        ({"by": "head", "state": 4}, "state must be from -4 to 3, got 4"),
+        ({"by": "head", "state": -5}, "state must be from -4 to 3, got -5"),
+        ({"by": "head", "targets": [0, 99]}, "Positions must be from -16 to 15, got 99"),
+        ({"by": "head", "targets": [-17]}, "Positions must be from -16 to 15, got -17"),
     ],
 )
 def test_a_split_that_there_is_not_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -310,16 +310,16 @@ def test_a_split_that_there_is_not_is_refused(arguments: dict[str, Any], message
 
 
 def test_no_target_at_all_is_refused() -> None:
-    with pytest.raises(prosect.ProsectError, match="name at least one"):
+    with pytest.raises(prosect.ProsectError, match="at least one position"):
         sample("bert").terms("layer", targets=[])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((3, 0), "no layer 3: layers count from 0 to 2"),
-        ((-1, 0), "no layer -1: layers count from 0 to 2"),
-        ((0, 99), "no token 99: positions count from 0 to 15"),
+        ((3, 0), "layer must be from 0 to 2, got 3"),
+        ((-1, 0), "layer must be from 0 to 2, got -1"),
+        ((0, 99), "Positions must be from -16 to 15, got 99"),
         ((0, 0, 0), "k must be at least 1, got 0"),
     ],
 )

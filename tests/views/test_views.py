@@ -64,7 +64,7 @@ def test_a_view_shows_the_numbers_of_its_trace(trace: prosect.Trace) -> None:
 
 def test_each_view_carries_only_what_it_shows(trace: prosect.Trace) -> None:
     names = {view: set(view(trace)._arrays) for view in VIEWS}
-    assert all(name.startswith(("map/", "freedom")) for name in names[prosect.Heatmap])
+    assert all(name.startswith(("map/", "identifiability")) for name in names[prosect.Heatmap])
     assert names[prosect.TermBars] == {"importance"}
     assert all(n.startswith(("neighbors/", "recovered/")) for n in names[prosect.Neighbors])
     assert names[prosect.Explorer] == set().union(*names.values())
@@ -99,10 +99,10 @@ def test_tens_of_thousands_of_words_are_counted_too(monkeypatch: pytest.MonkeyPa
     assert (ids.flatten() == np.arange(70_000)).all()
 
 
-def test_the_freedom_of_every_head_travels_with_its_map(trace: prosect.Trace) -> None:
+def test_the_identifiability_of_every_head_travels_with_its_map(trace: prosect.Trace) -> None:
     free = trace.attention_identifiability()
     for view in (prosect.Heatmap(trace), trace.explore()):
-        rank, dimension, with_sums = array(view, "freedom")
+        rank, dimension, with_sums = array(view, "identifiability")
         assert (rank == free.rank.numpy()).all()
         assert (dimension == free.dimension.numpy()).all()
         assert (with_sums == free.dimension_with_sums.numpy()).all()
@@ -137,16 +137,16 @@ def test_views_without_neighbours_refuse_their_traits(
 @pytest.mark.parametrize(
     ("trait", "value", "message"),
     [
-        ("layer", 3, "layer counts from 0 to 2"),
-        ("layer", -2, "layer counts from 0 to 2"),
-        ("head", 4, "head counts from 0 to 3"),
-        ("target", 99, "target counts from 0 to "),
-        ("source", -2, "source counts from 0 to "),
-        ("hovered", 99, "hovered counts from 0 to "),
-        ("kind", "ATBX", "choose one of attention"),
+        ("layer", 3, "layer must be from -1 to 2"),
+        ("layer", -2, "layer must be from -1 to 2"),
+        ("head", 4, "head must be from -1 to 3"),
+        ("target", 99, "target must be from -1 to "),
+        ("source", -2, "source must be from -1 to "),
+        ("hovered", 99, "hovered must be from -1 to "),
+        ("kind", "ATBX", "kind must be one of attention"),
         ("theme", "pink", "theme"),
-        ("candidates", "world", "choose 'sentence' or 'vocabulary'"),
-        ("metric", "dot", "There is no metric 'dot' here: choose 'cosine' or 'l2'"),
+        ("candidates", "world", "candidates must be 'sentence' or 'vocabulary', got"),
+        ("metric", "dot", "metric must be 'cosine' or 'l2' in views, got 'dot'"),
     ],
 )
 def test_a_place_out_of_range_is_refused_and_nothing_moves(
@@ -260,7 +260,7 @@ def test_a_search_that_takes_too_long_says_how_to_have_it(
     ("name", "call", "hint"),
     [
         (
-            "freedom",
+            "identifiability",
             "trace.attention_identifiability()",
             "The identifiability of attention takes long for",
         ),
@@ -292,7 +292,7 @@ def test_the_kinds_that_are_shown_say_what_those_of_the_trace_say(family: str) -
     assert json.loads(json.dumps(shown)) == shown
     for kind, sent in zip(trace.kinds.values(), shown, strict=True):
         assert sent["hint"].startswith(kind.hint.rstrip("."))
-        fields = ("name", "label", "group", "reading", "source", "per_head", "signed")
+        fields = ("name", "label", "group", "reading", "reference", "per_head", "signed")
         assert {name: sent[name] for name in fields} == {n: getattr(kind, n) for n in fields}
 
 
@@ -318,7 +318,7 @@ def test_an_estimate_is_called_one_until_the_map_is_exact() -> None:
     def hint() -> str:
         return {kind["name"]: kind["hint"] for kind in prosect.Heatmap(trace)._kinds}["attribution"]
 
-    assert hint().endswith(", as shares, estimated from 16 probes a token.")
+    assert hint().endswith(", as shares, estimated from 16 probes per token.")
     trace.map("attribution")
     assert hint() == trace.kinds["attribution"].hint
 
@@ -395,14 +395,16 @@ def test_link_keeps_places_the_same_both_ways(trace: prosect.Trace) -> None:
 @pytest.mark.parametrize("wrong", ["hi", None, 3])
 def test_what_is_no_trace_is_not_shown(wrong: Any) -> None:
     for view in VIEWS:
-        with pytest.raises(prosect.ProsectError, match=f"{view.__name__} shows a trace, not"):
+        with pytest.raises(prosect.ProsectError, match="trace must be a Trace, got"):
             view(wrong)
-    with pytest.raises(prosect.ProsectError, match="shows a trace, not Lens: make one with"):
+    with pytest.raises(
+        prosect.ProsectError, match="trace must be a Trace, got Lens: make one with"
+    ):
         prosect.Neighbors(random_lens("gpt2"))
 
 
 def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
-    with pytest.raises(ValueError, match="link takes views and figures, not 3"):
+    with pytest.raises(ValueError, match="views must be views or figures, got 3"):
         prosect.link(prosect.TermBars(trace), 3)
     with pytest.raises(ValueError, match="at least two"):
         prosect.link(prosect.Heatmap(trace))
@@ -414,7 +416,7 @@ def test_what_cannot_be_linked_is_refused(trace: prosect.Trace) -> None:
     alike = next(t for t in map(causal.trace, texts) if len(t.tokens) == len(other.tokens))
     with pytest.raises(ValueError, match="Only one of the views has the kind of map 'AT"):
         prosect.link(prosect.Heatmap(other), prosect.Heatmap(alike))
-    with pytest.raises(ValueError, match="nothing to link"):
+    with pytest.raises(ValueError, match="no trait in common"):
         prosect.link(prosect.Heatmap(trace), traitlets.HasTraits())
 
 

@@ -1,7 +1,7 @@
 """The colours of the terms, the same in every widget and figure.
 
-They can be told apart by colour-blind readers. ``colours.json`` is the only place that holds them:
-the build of the front end writes its style sheet from it, for light and for dark themes.
+Colour-blind readers can distinguish them. They are defined only in ``colours.json``, from which the
+build of the front end writes its style sheet for the light and the dark theme.
 """
 
 import json
@@ -13,4 +13,4 @@ TERM_COLOURS: dict[str, str] = {
         files("prosect").joinpath("colours.json").read_text(encoding="utf-8")
     ).items()
 }
-"""By the name of the term, for light backgrounds: figures have no dark theme."""
+"""The colour of each term on a light background; figures have no dark theme."""

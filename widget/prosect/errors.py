@@ -1,21 +1,21 @@
-"""What prosect raises: one sentence each, saying what to do."""
+"""The exceptions of prosect. Each message is one sentence that says what to do."""
 
 
 class ProsectError(ValueError):
-    """Something cannot be dissected as asked; the message says what to do instead."""
+    """A request that prosect cannot fulfil; the message says what to do instead."""
 
 
 class TextLengthError(ProsectError):
-    """A text has no token of its own, or more tokens than the model has positions."""
+    """A text without tokens, or with more tokens than the model has positions."""
 
 
 class UnsupportedModelError(ProsectError):
-    """The model's architecture has no anatomy, or the model lacks what was asked of it."""
+    """A model of an unsupported architecture, or without the part that was requested."""
 
 
 class ReconstructionError(ProsectError):
-    """Parts do not add up to what the model computed; the message names where they stop."""
+    """Parts whose sum differs from what the model computed; the message names the first step."""
 
 
 class StaleTraceError(ProsectError):
-    """A weight that an analysis needs was changed after the text was traced."""
+    """A weight that an analysis needs has changed since the text was traced."""

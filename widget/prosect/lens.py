@@ -1,4 +1,4 @@
-"""Lens: a model with its tokenizer, opened for dissection."""
+"""Lens: a model with its tokenizer, ready to trace texts."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from prosect.unwrap import unwrap
 from prosect.validation import check_count
 
 PLACES = ("revision", "cache_dir", "token", "subfolder", "force_download", "local_files_only")
-"""Options of ``from_pretrained`` that say where files are: for the tokenizer as for the model."""
+"""Options of ``from_pretrained`` that say where files are; model and tokenizer both take them."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A text or a pair of texts, and the token ids that replace some of its own."""
+    """A text or a pair of texts, with the token ids that replace some of its own."""
 
     text: str
     pair: str | None = None
@@ -48,7 +48,7 @@ class Given:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text, or the two of the pair."""
+        """The text, or the two texts of the pair."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
@@ -56,27 +56,26 @@ class Given:
 class Lens:
     """A transformers model with its tokenizer, ready to trace texts.
 
-    The model is used as it is, on the device and in the precision it has; every trace leaves it as
-    it was found (attention implementation, training mode, hooks). What a model in half precision
-    computed is analysed in float32.
+    The model keeps its device and precision. A trace restores its attention implementation, training
+    mode and hooks. The activations of a model in half precision are analysed in float32.
 
     Parameters
     ----------
     model
         A model of a supported architecture, with or without an output head; or a pipeline, a
-        SentenceTransformer, a PeftModel, a compiled or a DataParallel model that holds one. The
-        model inside is used, adapters included.
+        SentenceTransformer, a PeftModel, a compiled or a DataParallel model that contains one. The
+        model inside is used, with its adapters.
     tokenizer
-        Its tokenizer. A pipeline and a SentenceTransformer bring their own.
+        Its tokenizer; not needed for a pipeline or a SentenceTransformer, which contain theirs.
     name
-        What to call the model in views; its ``name_or_path`` by default.
+        The name of the model in views; by default the last part of its ``name_or_path``.
 
     Attributes
     ----------
     anatomy
-        The model's parts, or those of its encoder.
+        The parts of the model; for a model with encoder and decoder, those of the encoder.
     decoder
-        The parts of its decoder, where it has an encoder and a decoder; else None.
+        The parts of the decoder of a model with encoder and decoder; else None.
 
     Raises
     ------
@@ -120,22 +119,24 @@ class Lens:
         text
             The text, of at least one token and at most as many as the model has positions.
         pair
-            A second text, joined to the first the way the tokenizer joins pairs.
+            A second text. The tokenizer joins the two.
         target
             For a model with encoder and decoder: the text that the decoder reads (teacher forcing)
-            while it attends to the first. The trace is then the decoder's, and its ``encoder`` is
-            the trace of the first text; without a target the trace is the encoder's.
+            while it attends to ``text``. The result is then the trace of the decoder, and its
+            ``encoder`` is the trace of ``text``. Without a target, the result is the trace of the
+            encoder.
         replacements
-            Other tokens for the model to read, such as the mask token: from positions in the text or
-            pair to token ids. The trace's tokens are those that were read.
+            A mapping from positions to the ids of the tokens that replace those there, such as the
+            mask token. The trace has the tokens after the replacement.
 
         Raises
         ------
         TypeError
             If a text is not a string.
         ProsectError
-            If a text is empty or too long, the model cannot read a pair or a target, a position or
-            token id of ``replacements`` does not exist, or the model computes NaN or infinite values.
+            If a text is empty or too long, if the model cannot read a pair or a target, if a position
+            or token id in ``replacements`` does not exist, or if the model computes NaN or infinite
+            values.
         """
         (one,) = self._trace_batch([Given(text, pair, replacements or {})])
         return one if target is None else self._trace_target(one, target)
@@ -146,12 +147,12 @@ class Lens:
         Raises
         ------
         TypeError, ProsectError
-            As :meth:`trace`.
+            See :meth:`trace`.
         """
         return self._read(Given(text, pair))[1]
 
     def fits(self, text: str) -> bool:
-        """Whether the text has at least one token and not more than the model has positions."""
+        """Whether the text has at least one token and at most as many as the model has positions."""
         try:
             self._read(Given(text))
         except TextLengthError:
@@ -166,28 +167,28 @@ class Lens:
         progress: bool = False,
         replacements: Iterable[Mapping[int, int]] | None = None,
     ) -> Iterator[Trace]:
-        """Trace many texts, a batch at a time; padding never shows.
+        """Trace many texts in batches. The traces do not contain the padding.
 
         Parameters
         ----------
         texts
             Texts, or pairs of texts.
         batch_size
-            How many go through the model at once; only so many are in memory unless they are kept.
+            The number of texts that the model reads at once.
         progress
-            Show a bar with rate and time left.
+            Whether to show a progress bar.
         replacements
-            One mapping for each text, as in :meth:`trace`.
+            One mapping per text, as in :meth:`trace`.
 
         Raises
         ------
         TypeError, ProsectError
-            As :meth:`trace`; the message names the text by its number, from 0. Also if texts and
-            ``replacements`` differ in number.
+            See :meth:`trace`; the message states the index of the text. Also if the numbers of texts
+            and ``replacements`` differ.
         """
         check_count(batch_size, "batch_size")
         if isinstance(texts, str):
-            raise TypeError("texts must be several texts, got one string: use trace(text).")
+            raise TypeError("texts must be a list of texts, got one string: use trace(text).")
         total = len(texts) if isinstance(texts, Sized) else None
         bar = tqdm(texts, total=total, unit="text", disable=not progress)
         batch: list[Given] = []
@@ -204,7 +205,7 @@ class Lens:
             yield from self._trace_batch(batch, first)
 
     def _trace_batch(self, batch: Sequence[Given], first: int | None = None) -> list[Trace]:
-        """Trace texts together; ``first`` is the number of the first one among many."""
+        """Trace one batch; ``first`` is the index of its first text, or None outside batches."""
         read = []
         for number, given in enumerate(batch):
             try:
@@ -225,11 +226,12 @@ class Lens:
         decoder = self.decoder
         if decoder is None:
             raise ProsectError(
-                f"target needs a model with encoder and decoder, and {self.name} is not one."
+                f"target needs a model with encoder and decoder, got {self.name}, which has only one "
+                "of them: leave target out."
             )
         _check_text(target)
         encoding = self.tokenizer(text_target=target, verbose=False)
-        tokens = self._tokens(encoding, (target,))[:-1]  # the last one is only ever predicted
+        tokens = self._tokens(encoding, (target,))[:-1]  # the decoder never reads the last one
         tokens = [_start_token(self.model.config, self.tokenizer), *tokens]
         self._check_length(tokens, decoder.positions, (target,))
         device = self.anatomy.words.device
@@ -264,12 +266,13 @@ class Lens:
     def _check_replacement(self, position: int, id: int, count: int) -> None:
         if not 0 <= position < count:
             raise ProsectError(
-                f"Position {position} in replacements is outside the text "
-                f"(positions 0 to {count - 1})."
+                f"The positions in replacements must be from 0 to {count - 1}, got {position}."
             )
         size = self.anatomy.words.num_embeddings
         if not 0 <= id < size:
-            raise ProsectError(f"Token id {id} is outside the vocabulary (size {size}).")
+            raise ProsectError(
+                f"The token ids in replacements must be from 0 to {size - 1}, got {id}."
+            )
 
     def _tokens(self, encoding: BatchEncoding, texts: Sequence[str]) -> list[Token]:
         if encoding.encodings is not None:
@@ -279,10 +282,10 @@ class Lens:
         return read_tokens(pieces, texts, self.tokenizer)
 
     def _padded(self, texts: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
-        """One tensor an input, padded on the right whatever side the tokenizer pads.
+        """One tensor per input, always padded on the right.
 
-        On the right, positions are those of the text alone, and no token of a causal model sees the
-        padding.
+        Then the positions are those of the text alone, and the tokens of a causal model do not
+        attend to the padding.
         """
         width = max(len(fields["input_ids"]) for fields in texts)
         padding = {"input_ids": self.tokenizer.pad_token_id or 0}
@@ -299,7 +302,7 @@ class Lens:
         known = next((e.module for e in self.anatomy.embeddings if e.name == "type"), None)
         if known is not None and max(types, default=0) >= innermost(known).num_embeddings:
             raise ProsectError(
-                f"{self.name} has one token type and cannot read a pair: join the texts into one."
+                f"{self.name} has only one token type and cannot read a pair: join the two texts."
             )
 
     def _check_length(
@@ -308,7 +311,7 @@ class Lens:
         if all(token.special and token.span is None for token in tokens):
             if any(text.strip() for text in texts):
                 raise TextLengthError(
-                    "The tokenizer makes no token of this text: it drops all of its characters."
+                    "The tokenizer drops all characters of this text: use another text or tokenizer."
                 )
             raise TextLengthError("The text is empty: give at least one word.")
         over = 0 if limit is None else len(tokens) - limit
@@ -321,10 +324,10 @@ class Lens:
 
 def _check_text(text: object) -> None:
     if not isinstance(text, str):
-        raise TypeError(f"A text must be a string, not {type(text).__name__}.")
+        raise TypeError(f"A text must be a string, got {type(text).__name__}.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ProsectError(
-            "The text has half a surrogate pair, which is no character: "
+            "The text contains half a surrogate pair, which is not a character: "
             "remove it with text.encode('utf-8', 'ignore').decode()."
         )
 
@@ -339,7 +342,7 @@ def _with_replacements(
     for text, ids in zip_longest(texts, replacements):
         if text is None or ids is None:
             raise ProsectError(
-                "replacements must hold one mapping for each text, got "
+                "replacements must have one mapping per text, got "
                 f"{'fewer' if ids is None else 'more'} mappings than texts."
             )
         yield text, ids
@@ -349,44 +352,46 @@ def _as_pair(item: object, number: int) -> tuple[str, str]:
     if isinstance(item, Sequence) and len(item) == 2:
         return item[0], item[1]
     kind = type(item).__name__
-    raise TypeError(f"Text {number}: a text must be a string or a pair of strings, not {kind}.")
+    raise TypeError(f"Text {number}: a text must be a string or a pair of strings, got {kind}.")
 
 
 def _start_token(config: Any, tokenizer: PreTrainedTokenizerBase) -> Token:
-    """The token that a decoder begins with."""
+    """The first token that a decoder reads."""
     id = config.decoder_start_token_id
     if id is None:
-        raise ProsectError("The model's configuration does not say how its decoder starts.")
+        raise ProsectError(
+            "The model's configuration has no decoder_start_token_id: set it before the trace."
+        )
     string = str(tokenizer.convert_ids_to_tokens(id))
     return Token(string, id, None, None, True, string)
 
 
 def load(model: Any = None, **options: Any) -> Lens:
-    """Open a model by its name, or one that is at hand.
+    """Load a model by its name, or wrap an object that contains a model and its tokenizer.
 
     Parameters
     ----------
     model
-        A model id; a local folder; a short name of a model that comes as a Python package
-        ("minilm", "smollm2", "rxnmapper", "antiberty"); or nothing for the demo model, "minilm".
-        A short name goes before a folder of that name: write "./smollm2" for the folder.
-        Or an object that brings its tokenizer: a pipeline or a SentenceTransformer.
+        A model id; a local folder; the short name of a model that is a Python package ("minilm",
+        "smollm2", "rxnmapper", "antiberty"); or None for the demo model, "minilm". A short name has
+        priority over a folder of the same name: write "./smollm2" for the folder. Or a pipeline or a
+        SentenceTransformer.
     **options
-        Passed on to ``from_pretrained`` of the model, such as ``dtype`` or ``device_map``.
-        Code that comes with a model is never run.
+        Options of the model's ``from_pretrained``, such as ``dtype`` or ``device_map``. The code of a
+        model repository is never run.
 
     Raises
     ------
     ProsectError
-        If the package of a short name is not installed (the message says how to get it), or
-        nothing can be loaded under the name. Without a network only models in the cache load.
+        If the package of a short name is not installed (the message says how to install it), or if
+        there is no model of that name. Without a network, only models in the cache can be loaded.
     UnsupportedModelError
         If the architecture is not supported.
     """
     if options.pop("trust_remote_code", False):
         raise ProsectError(
-            "prosect does not run code that comes with a model: "
-            "load such a model yourself and pass it to prosect.Lens(model, tokenizer)."
+            "prosect does not run the code of a model repository: "
+            "load the model yourself and use prosect.Lens(model, tokenizer)."
         )
     known = named("minilm" if model is None else model)
     if known is not None:
@@ -403,7 +408,7 @@ def load(model: Any = None, **options: Any) -> Lens:
 
 
 def _from_pretrained(name: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Any, Any]:
-    """The model under a name with its own class, and its tokenizer."""
+    """The model of that name, in its own class, and its tokenizer."""
     local = os.path.isdir(name) or options.get("local_files_only", False) or not hub_answers()
     places = {key: options.pop(key) for key in PLACES if key in options}
     places["local_files_only"] = local
@@ -417,12 +422,12 @@ def _from_pretrained(name: str | os.PathLike[str], options: dict[str, Any]) -> t
     except (OSError, ValueError) as error:
         raise ProsectError(
             f"Cannot load {str(name)!r}: it is neither a local folder with a model "
-            f"nor a model id that can be reached from here ({str(error).strip().splitlines()[0]})"
+            f"nor a model id that can be downloaded ({str(error).strip().splitlines()[0]})"
         ) from error
 
 
 def _model_class(config: transformers.PretrainedConfig) -> Any:
-    """The class that the checkpoint was saved from, so that an output head is kept."""
+    """The class of the saved model, which has its output head."""
     for architecture in config.architectures or ():
         if hasattr(transformers, architecture):
             return getattr(transformers, architecture)
@@ -440,11 +445,10 @@ def _checked_tokenizer(tokenizer: object, embeddings: int) -> PreTrainedTokenize
     if len(tokenizer) > embeddings:
         raise ProsectError(
             f"The tokenizer has {len(tokenizer)} tokens and the model only {embeddings} embeddings: "
-            "load both from the same place."
+            "load both under the same name."
         )
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise ProsectError(
-            "The tokenizer has no tokens but its special ones: "
-            "load it with AutoTokenizer.from_pretrained."
+            "The tokenizer has only special tokens: load it with AutoTokenizer.from_pretrained."
         )
     return tokenizer

@@ -20,5 +20,6 @@ def needs(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise ProsectError(
-            f"This needs {module.partition('.')[0]}: pip install 'prosect[corpus]'."
+            f"This function needs the package {module.partition('.')[0]}: "
+            "run pip install 'prosect[corpus]'."
         ) from None

@@ -1,4 +1,4 @@
-"""Trace: everything that one forward pass computed, and what can be asked of it."""
+"""Trace: everything that one forward pass computed, with its analyses."""
 
 from __future__ import annotations
 
@@ -37,30 +37,32 @@ if TYPE_CHECKING:
     from prosect.views import Explorer
 
 Targets = Sequence[int] | None
-"""The positions of tokens; None is all of them."""
+"""Positions of tokens; None: all tokens."""
 
 
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """One text through one model, or through the encoder or the decoder of one.
+    """One forward pass of a model, or of its encoder or decoder, on one text.
 
-    Layers and heads count from 0, and so do positions; a negative position or state counts from the
-    end. Every method raises a ``ProsectError`` of one sentence where an argument is not one of those
-    allowed, and a ``ReconstructionError`` where parts do not add up to what the model computed.
+    Layers, heads and positions count from 0; a negative position or state counts from the end. Every
+    method raises a ``ProsectError`` if an argument is invalid, and a ``ReconstructionError`` if the
+    parts do not add up to what the model computed.
 
     Attributes
     ----------
-    lens, anatomy
-        What it was traced with, and the parts of the stack that was run.
+    lens
+        The model with its tokenizer.
+    anatomy
+        The parts of the model, of its encoder or of its decoder.
     texts
-        The text, or the two of a pair.
+        The text, or the two texts of a pair.
     tokens
-        What the model read, one :class:`~prosect.tokens.Token` a position.
+        The tokens that the model read, one :class:`~prosect.tokens.Token` per position.
     run
         Everything that the forward pass computed.
     encoder
-        For a decoder's trace: the trace of the text that it attends to.
+        For the trace of a decoder: the trace of the text that it attends to.
     """
 
     lens: Lens
@@ -79,12 +81,12 @@ class Trace:
 
     @cached_property
     def analyses(self) -> Analyses:
-        """The run as the functions of :mod:`prosect.analyses` take it; it keeps their results."""
+        """The argument of the functions in :mod:`prosect.analyses`; it keeps their results."""
         return Analyses(self.run, self.anatomy, self.run.dtype)
 
     @property
     def hidden(self) -> Float[Tensor, "layer+1 token d"]:
-        """The hidden states, as transformers' ``hidden_states``: the last is after the final norm."""
+        """The hidden states, as ``hidden_states`` of transformers; the last is after the final norm."""
         return self.run.hidden
 
     @property
@@ -94,7 +96,7 @@ class Trace:
 
     @property
     def cross_attention(self) -> Float[Tensor, "layer head target source"] | None:
-        """In a decoder: the attention weights from its tokens to the encoder's; else None."""
+        """The attention weights from the decoder's tokens to the encoder's; None without an encoder."""
         return self.run.cross_attention
 
     @overload
@@ -111,26 +113,28 @@ class Trace:
         targets: Targets = None,
         centring: Centring = "bias",
     ) -> Terms | Parts:
-        """Split every hidden state into its four terms (Mickus et al. 2022), or one state finer.
+        """Split hidden states into the four terms (Mickus et al. 2022), or one state into finer parts.
 
-        Without ``by``, [term, layer+1, token, d]. With it, the parts [part, target, d] of
-        ``hidden[state]`` at ``targets`` (all by default): by "layer", "head", "source", "norm" or
-        "embedding". ``centring`` says where the means that norms subtract go: to the "bias" term, as
-        in the paper, or "each" part loses its own. Details: :func:`prosect.analyses.terms.terms`.
+        Without ``by``: the terms of every hidden state, [term, layer+1, token, d]. With ``by``: the
+        parts of ``hidden[state]`` at ``targets`` (all by default), [part, target, d], by "layer",
+        "head", "source", "norm" or "embedding". ``centring``: the means that norms subtract belong to
+        the "bias" term, as in the paper, or "each" part loses its own mean. Details:
+        :func:`prosect.analyses.terms.terms`.
         """
         return splits.terms(self.analyses, by, state, targets, centring)
 
     def neurons(self, layer: int, token: int, k: int = 10) -> Neurons:
-        """The k neurons of a layer's feed-forward that wrote most to one token, and an exact rest."""
+        """The k largest contributions of a layer's neurons to one token, and the sum of the others."""
         return splits.neurons(self.analyses, layer, token, k)
 
     def predict(
         self, terms: Term | Sequence[Term] | None = None, position: int = -1, k: int = 10
     ) -> list[Prediction]:
-        """The k tokens that the model's own head predicts at a position from the sum of some terms.
+        """The k most probable tokens that the model's head predicts from the sum of some terms.
 
-        ``terms`` are names such as ``("input", "attention")``; all by default: the model's own
-        predictions. Raises ``UnsupportedModelError`` where the model has no head that predicts tokens.
+        ``terms`` are names such as ``("input", "attention")``. By default all terms are summed, which
+        gives the predictions of the model. Raises ``UnsupportedModelError`` if the model has no head
+        that predicts tokens.
         """
         model, start = self._model_with_head, None if self.encoder is None else self.tokens[0].id
         tokenizer = self.lens.tokenizer
@@ -139,10 +143,11 @@ class Trace:
     def logit_contributions(
         self, token: int | Prediction, position: int = -1, *, baseline: Baseline = "zero"
     ) -> LogitContributions:
-        """What each input token adds to the logit of a token at a position, signed: [source].
+        """The signed contribution of each input token to the logit of a token at a position: [source].
 
-        ``token`` is its index in the vocabulary, or a prediction: ``trace.predict()[0]``. Through all
-        layers and the head, exactly; ``baseline`` is as in :meth:`map`.
+        The contributions pass through all layers and the head, and their sum is exact. ``token`` is an
+        index in the vocabulary or a prediction, such as ``trace.predict()[0]``; for ``baseline``, see
+        :meth:`map`.
         """
         model = self._model_with_head
         return predictions.logit_contributions(self.analyses, model, token, position, baseline)
@@ -154,7 +159,7 @@ class Trace:
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """The kinds of map that this model has, by name; ``print`` one to read what it shows."""
+        """The kinds of map of this model, by name; ``print`` a kind for its description."""
         return table.kinds(self.analyses)
 
     def map(
@@ -166,67 +171,68 @@ class Trace:
         baseline: Baseline = "zero",
         measure: PartMeasure = "norm",
     ) -> TokenMap:
-        """How much each source token passes to each target token, by one of the ``kinds`` of map.
+        """How much each source token contributes to each target token, by one of the ``kinds``.
 
-        Computed once and kept: clone the values before you edit them in place. "attribution" is exact
-        here and may take long; :meth:`attribution` estimates it.
+        The map is computed once and kept: clone its values before you edit them in place.
+        "attribution" is exact here and may take long; :meth:`attribution` can estimate it.
 
-        ``kind`` is its name: "attention" and "norm" by head, [layer, head, target, source]; by layer,
-        [layer, target, source], the scopes of Kobayashi et al. (2024) that the model has, such as
-        "ATB"; "contribution", "value_zeroing" and the others of ``trace.kinds``. ``rest`` adds the
-        part that belongs to no token (biases) as a last column. The other options, for the kinds that
-        take them, are those of :class:`prosect.analyses.maps.Options`.
+        ``kind`` is the name of a kind in ``trace.kinds``. "attention", "norm", "effective" and "null"
+        are by head, [layer, head, target, source]. The others are by layer, [layer, target, source]:
+        the scopes of Kobayashi et al. (2024), such as "ATB", "contribution", "value_zeroing" and so
+        on. ``rest`` adds the part that belongs to no token (biases) as a last column. The other
+        options are those of :class:`prosect.analyses.maps.Options`; not every kind takes them.
         """
-        found = table.token_map(self.analyses, kind, Options(value_bias, baseline, measure))
-        return found.with_rest() if rest else found
+        token_map = table.token_map(self.analyses, kind, Options(value_bias, baseline, measure))
+        return token_map.with_rest() if rest else token_map
 
     def computed(self, kind: str) -> bool:
-        """Whether the map of a kind is there already, with its default options."""
+        """Whether the map of a kind is already computed, with the default options."""
         return table.computed(self.analyses, kind)
 
     def compare(self, before: str, after: str) -> Comparison:
-        """The change between two kinds of map of the layer, such as "ATB" and "ATBFF"."""
+        """The difference between two kinds of map by layer, such as "ATB" and "ATBFF"."""
         return comparison.compare(self.analyses, self.tokens, before, after)
 
     def cancellation(self) -> dict[str, Float[Tensor, "layer"]]:
-        """By scope, the share of the feed-forward's change that is undone by then; negative: more."""
+        """By scope, the share of the feed-forward's change that later steps undo; negative: amplify."""
         return comparison.cancellation(self.analyses)
 
     def gains(self) -> list[GainRelation]:
-        """How the norm after each feed-forward weighs the dimensions it writes to, where one follows."""
+        """How the norm after each feed-forward scales the dimensions of its output."""
         return comparison.gains(self.analyses)
 
     def rollout(self, kind: str = "ATB", residual: float = 0.0) -> TokenMap:
-        """Multiply the maps of single layers over the layers (Abnar & Zuidema 2020; GlobEnc, 2022).
+        """Multiply the maps of the single layers (Abnar & Zuidema 2020; GlobEnc, 2022).
 
-        Of kinds whose ``rolls_out`` is true. ``residual`` is the share of the identity mixed into each
-        map once its rows sum to 1: 0.5 for "attention", 0 for maps with the residual connection.
+        ``kind`` must be one whose ``rolls_out`` is true. Each map is normalised to rows that sum to 1;
+        then ``residual`` is the share of the identity that is mixed into it: 0.5 for "attention", 0
+        for maps that include the residual connection.
         """
         return comparison.rollout(self.analyses, kind, residual)
 
     def attention_identifiability(
         self, value_bias: bool = True, tolerance: float | None = None
     ) -> AttentionIdentifiability:
-        """How far each head's attention is determined by its output (Brunner et al. 2020).
+        """Whether each head's output determines its attention (Brunner et al. 2020).
 
-        Of the row that sees most tokens. Singular values below ``tolerance``, a share of the largest,
-        count as zero; by default the rounding error of the model's precision. ``value_bias`` says
-        whether value vectors are taken as the model uses them, or without their bias.
+        The ranks are those of the row that attends to most tokens. Singular values below
+        ``tolerance``, a share of the largest, count as zero; the default is the rounding error of the
+        model's precision. ``value_bias``: whether the value vectors include their bias.
         """
         return effective.attention_identifiability(self.analyses, value_bias, tolerance)
 
     def nullspace(
         self, layer: int, head: int, *, value_bias: bool = True, tolerance: float | None = None
     ) -> NullSpace:
-        """The directions in which one head's attention can move without changing its output.
+        """The directions in which one head's attention can change without changing its output.
 
-        Each row moves within the tokens that it sees. The options are those of
+        Each row changes only at the tokens that it attends to. For the options, see
         :meth:`attention_identifiability`.
         """
         return effective.nullspace(self.analyses, layer, head, value_bias, tolerance)
 
     def effective_correlation(self, value_bias: bool = True, seed: int = 0) -> EffectiveCorrelation:
-        """How alike attention and effective attention are, beside random matrices of that size."""
+        """The correlation of attention with effective attention, and that of random matrices."""
         special = [i for i, token in enumerate(self.tokens) if token.special]
         return effective.effective_correlation(self.analyses, special, value_bias, seed)
 
@@ -242,13 +248,14 @@ class Trace:
         seed: int = 0,
         progress: bool | None = None,
     ) -> Attribution:
-        """How much each input token moves each vector (Hidden Token Attribution, Brunner et al. 2020).
+        """Hidden Token Attribution (Brunner et al. 2020): how input tokens influence hidden vectors.
 
-        Exact, or estimated from ``probes`` random probes a token, with standard errors; after
-        ``layers`` and at ``targets``, all by default. From hidden state ``start``; ``times_input``:
-        along the input vectors; ``head``, (layer, head): of what one head writes; ``seed``: of the
-        probes; ``progress``: whether to show a bar. Raises ``UnsupportedModelError`` for DeBERTa.
-        Details: :func:`prosect.analyses.attribution.attribution`.
+        It is exact, or estimated from ``probes`` random probes per token, with standard errors.
+        ``layers`` and ``targets`` select the vectors; all by default. ``start`` is the hidden state of
+        the sources. ``times_input``: derivatives along the input vectors. ``head``, (layer, head): the
+        attribution of the output of one head. ``seed`` is that of the probes. ``progress``: whether to
+        show a progress bar. Raises ``UnsupportedModelError`` for DeBERTa. Details:
+        :func:`prosect.analyses.attribution.attribution`.
         """
         return attributions.attribution(
             self.analyses,
@@ -273,9 +280,10 @@ class Trace:
     ) -> Identity:
         """The k input embeddings nearest to every hidden state (Brunner et al. 2020, section 3).
 
-        By the ``metric`` "cosine", "l2" or "dot", among the ``candidates`` of this "sentence" or of
-        the "vocabulary". With the vocabulary, ``positions`` adds position and type embeddings to each
-        candidate, and ``stem`` takes it through the embedding norm and projection. Computed once.
+        ``metric`` is "cosine", "l2" or "dot"; ``candidates`` are the embeddings of this "sentence" or
+        of the "vocabulary". With the vocabulary, ``positions`` adds position and type embeddings to
+        each candidate, and ``stem`` applies the embedding norm and projection to it. The result is
+        computed once and kept.
         """
         return identity.identify(
             self.analyses, self.tokens, self.lens.tokenizer, k, metric, candidates, positions, stem
@@ -284,15 +292,15 @@ class Trace:
     def identified(
         self, k: int = 10, metric: Metric = "cosine", candidates: Candidates = "sentence"
     ) -> bool:
-        """Whether :meth:`identify` has found these neighbours before."""
+        """Whether the result of :meth:`identify` is already computed."""
         return identity.is_identified(self.analyses, k, metric, candidates)
 
     def explore(self, **traits: int | str) -> Explorer:
         """Open the linked views of this trace in one widget.
 
-        ``traits`` say where to start: ``layer``, ``head``, ``target``, ``source``, ``kind``;
+        ``traits`` are the initial selection: ``layer``, ``head``, ``target``, ``source``, ``kind``;
         ``candidates`` and ``metric`` of the neighbours; ``theme`` ("auto", "light" or "dark").
         """
-        from prosect.views import Explorer  # views look down on traces, not the other way round
+        from prosect.views import Explorer  # views import traces, so not at the top of the file
 
         return Explorer(self, **traits)

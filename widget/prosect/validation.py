@@ -1,6 +1,6 @@
-"""Checks of arguments: each returns or accepts a valid value and refuses others in one sentence.
+"""Checks of arguments. An invalid value raises a ``ProsectError``.
 
-Every message names the argument, says what is allowed and shows the value given.
+Every message names the argument, the values that are allowed and the value that was given.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prosect.errors import ProsectError
 
 
 def whole_number(number: object, name: str) -> int:
-    """Return an integer of any library, such as one element of an array; Booleans are refused."""
+    """Convert an integer of any library, such as an element of an array; Booleans are refused."""
     is_flag = isinstance(number, bool) or getattr(number, "dtype", None) in (torch.bool, bool)
     if not is_flag:
         try:
@@ -25,7 +25,7 @@ def whole_number(number: object, name: str) -> int:
 
 
 def listed(numbers: Sequence[int], name: str) -> list[int]:
-    """Return a list of integers."""
+    """Convert a sequence of integers to a list."""
     if isinstance(numbers, str) or not hasattr(numbers, "__iter__"):
         raise ProsectError(f"{name} must be a list of integers, got {numbers!r}.")
     return [whole_number(number, f"Every element of {name}") for number in numbers]
@@ -47,7 +47,7 @@ def check_share(number: object, name: str, *, below_one: bool = False) -> None:
 
 
 def check_flag(flag: object, name: str) -> None:
-    """Accept True and False only, not values that convert to them."""
+    """Accept True and False, but no other values."""
     if not isinstance(flag, bool):
         raise ProsectError(f"{name} must be True or False, got {flag!r}.")
 

@@ -35,7 +35,7 @@ export interface Kind {
   hint: string;
   /** How to read it, and where it is defined. */
   reading?: string;
-  source?: string;
+  reference?: string;
   per_head: boolean;
   signed: boolean;
 }

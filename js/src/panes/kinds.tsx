@@ -15,7 +15,7 @@ export function Kinds({ scene }: { scene: Scene }) {
       {[...groups].map(([group, entries]) => (
         <fieldset class="prosect-group" key={group} aria-label={group}>
           <span class="prosect-group-name">{group}</span>
-          {entries.map(({ name, label, hint, reading, source }) => (
+          {entries.map(({ name, label, hint, reading, reference }) => (
             <button
               key={name}
               type="button"
@@ -23,7 +23,7 @@ export function Kinds({ scene }: { scene: Scene }) {
               data-testid="kind"
               data-kind={name}
               aria-pressed={scene.maps.kind.value?.name === name}
-              title={[hint, reading, source].filter(Boolean).join(" ")}
+              title={[hint, reading, reference].filter(Boolean).join(" ")}
               onClick={() => {
                 kind.value = name;
               }}

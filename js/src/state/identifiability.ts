@@ -1,7 +1,7 @@
 import type { Tensor } from "../model/decode.ts";
 
 /** The array that Python sends: [rank, dimension, dimension with sums; layer; head]. */
-export const ARRAY = "freedom";
+export const ARRAY = "identifiability";
 
 /** How far the output of one head determines its attention (Brunner et al. 2020). */
 export interface Identifiability {

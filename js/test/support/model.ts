@@ -165,7 +165,7 @@ export function state(labels: string[], more: Record<string, unknown> = {}) {
       ),
     ),
     // Of the first layer's heads nothing can change; of the second's, the second head is free.
-    freedom: {
+    identifiability: {
       dtype: "uint16",
       shape: [3, 2, 2],
       values: [n, n, n - 1, n - 2, 0, 0, 1, 2, 0, 0, 0, 1],

@@ -51,12 +51,15 @@ def test_a_result_names_the_package_that_is_missing(
     result = EXPERIMENTS[name]()
     result.figure()
     hide(monkeypatch, "pandas", "matplotlib")
-    with pytest.raises(prosect.ProsectError, match=r"^This needs matplotlib: pip install 'prosect"):
+    with pytest.raises(
+        prosect.ProsectError, match=r"^This function needs the package matplotlib: run pip install"
+    ):
         result.figure()
     for method in PANDAS:
         if hasattr(result, method) and (name, method) != ("correlation", "compare"):
             with pytest.raises(
-                prosect.ProsectError, match=r"^This needs pandas: pip install 'pros"
+                prosect.ProsectError,
+                match=r"^This function needs the package pandas: run pip install",
             ):
                 getattr(result, method)()
 
@@ -70,7 +73,9 @@ def test_entities_name_a_missing_scorer_before_the_model_runs(
     lens = random_lens("bert")
     monkeypatch.setattr(prosect.Lens, "traces", None)
     monkeypatch.setitem(sys.modules, modules, None)
-    with pytest.raises(prosect.ProsectError, match=f"^This needs {package}: pip install"):
+    with pytest.raises(
+        prosect.ProsectError, match=f"^This function needs the package {package}: run pip install"
+    ):
         corpus.ner(lens, names(), **QUICK)
 
 

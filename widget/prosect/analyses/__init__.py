@@ -1,1 +1,1 @@
-"""Results, each beside the engine calls that make it."""
+"""The analyses of a run: result classes, and the functions that compute them with the engines."""

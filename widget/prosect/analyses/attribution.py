@@ -1,4 +1,4 @@
-"""Hidden Token Attribution of a trace: exact or estimated, and what it says of a text."""
+"""Hidden Token Attribution, exact or estimated, and its summary measures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Attribution:
     targets
         The positions of the vectors.
     probes
-        How many random probes a source token; None where exact.
+        The number of random probes per source token; None if exact.
     start
         The hidden state whose tokens are the sources.
     error
@@ -94,7 +94,7 @@ class Attribution:
         for target in chosen:
             if target not in self.targets:
                 known = ", ".join(map(str, self.targets))
-                raise ProsectError(f"There is no target {target} here: choose from {known}.")
+                raise ProsectError(f"targets must be among {known}, got {target}.")
         places = [self.targets.index(target) for target in chosen]
         return replace(
             self,
@@ -127,10 +127,10 @@ class Attribution:
         Raises
         ------
         ProsectError
-            If the distance is no whole number from 0.
+            If the distance is not an integer of at least 0.
         """
         if whole_number(furthest, "furthest") < 0:
-            raise ProsectError(f"Distances count from 0, not {furthest}.")
+            raise ProsectError(f"furthest must be at least 0, got {furthest}.")
         distance = self._distance().clamp_max(furthest)
         return torch.stack(
             [(self.values * (distance == d)).sum(-1).mean(-1) for d in range(furthest + 1)], dim=-1
@@ -174,8 +174,8 @@ def attribution(
     Parameters
     ----------
     probes
-        None: exact, by every dimension of every source token. Else an estimate from so many random
-        probes a token, with a standard error beside each value.
+        None: exact, with one derivative per dimension of each source token. Else the number of random
+        probes per token of an estimate with standard errors.
     layers
         After which layers, from 0; all by default. Not with a head, which writes in its own.
     targets
@@ -211,10 +211,10 @@ def attribution(
     if not 0 <= whole_number(start, "start") < count:
         raise ProsectError(f"start must be a hidden state from 0 to {count - 1}, got {start}.")
     if layers is not None and head is not None:
-        raise ProsectError("A head writes in its own layer: give head or layers, not both.")
+        raise ProsectError("head and layers cannot both be given: leave one of them out.")
     wanted = list(range(start, count)) if layers is None else listed(layers, "layers")
     if not wanted:
-        raise ProsectError("There are no layers: name at least one, or leave layers out.")
+        raise ProsectError("layers must have at least one layer, got an empty list.")
     for layer in wanted:
         if not start <= layer < count:
             raise ProsectError(f"layers must be from {start} to {count - 1}, got {layer}.")
@@ -297,7 +297,7 @@ def attribute(
 ) -> Attribution:
     """Compute the attribution of a run, whose certificate is ``error``; see :func:`attribution`."""
     if head is not None and head[0] < start:
-        raise ProsectError(f"Layer {head[0]} comes before state {start}: choose a later head.")
+        raise ProsectError(f"The layer of head must be at least start = {start}, got {head[0]}.")
     walked, x = points(run.stream), run.hidden[start]
     n, d = x.shape
     first = next(i for i, point in enumerate(walked) if _is_state(point, start))

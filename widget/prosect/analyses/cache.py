@@ -1,4 +1,4 @@
-"""One run and everything that was computed of it: each result once, and what the run has."""
+"""A run with the results of its analyses, each computed once, and checks of layers and positions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a run, from which the cost of an analysis follows.
+    """The sizes of a run, from which the cost of an analysis is estimated.
 
     Attributes
     ----------
     layers, heads, tokens
-        Of the run.
+        The numbers of layers, of heads per layer and of tokens.
     d, d_head, d_ff
-        The widths of the stream, of a head's values and of a feed-forward.
+        The dimensions of the stream, of a head's values and of a feed-forward.
     words
-        How many word embeddings there are.
+        The number of word embeddings.
     """
 
     layers: int
@@ -42,23 +42,23 @@ class Sizes:
 
     @property
     def one_pass(self) -> float:
-        """The multiplications of one forward pass, without those of tokens with tokens."""
+        """The multiplications of one forward pass, without those of the attention weights."""
         return 2.0 * self.layers * self.tokens * (4 * self.d**2 + 2 * self.d * self.d_ff)
 
 
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Analyses:
-    """A run, with every result that was computed of it so far.
+    """A run, with the results that have been computed from it.
 
-    The functions of this package take it. It is the one cache: results that are kept are kept here.
+    It is the argument of the functions in this package, and the only cache of their results.
 
     Attributes
     ----------
     run
-        What the forward pass computed.
+        Everything that the forward pass computed.
     anatomy
-        The parts of the stack that was run.
+        The parts of the model that was run.
     dtype
         The precision of the model.
     """
@@ -69,18 +69,18 @@ class Analyses:
     _results: dict[tuple[Hashable, ...], Any] = field(default_factory=dict, init=False)
 
     def once(self, key: tuple[Hashable, ...], compute: Callable[[], Result]) -> Result:
-        """The result with that key, computed if it is not there yet."""
+        """The result with that key; it is computed at the first call."""
         if key not in self._results:
             self._results[key] = compute()
         return self._results[key]
 
     def known(self, key: tuple[Hashable, ...]) -> Any | None:
-        """The result with that key, if it is there already."""
+        """The result with that key, or None if it has not been computed."""
         return self._results.get(key)
 
     @cached_property
     def sizes(self) -> Sizes:
-        """How large the run is."""
+        """The sizes of the run."""
         layers, heads, tokens, _ = self.run.attention.shape
         layer = self.run.stream.layers[0]
         return Sizes(
@@ -93,7 +93,7 @@ class Analyses:
             words=self.anatomy.words.num_embeddings,
         )
 
-    # --- places in the run, as they are asked for -------------------------------------------------
+    # --- checks of layers, heads, states and positions --------------------------------------------
 
     def layer(self, layer: object) -> int:
         """The number of a layer, from 0.
@@ -105,7 +105,7 @@ class Analyses:
         """
         number, count = whole_number(layer, "layer"), self.sizes.layers
         if not 0 <= number < count:
-            raise ProsectError(f"There is no layer {number}: layers count from 0 to {count - 1}.")
+            raise ProsectError(f"layer must be from 0 to {count - 1}, got {number}.")
         return number
 
     def head(self, layer: object, head: object) -> tuple[int, int]:
@@ -120,8 +120,8 @@ class Analyses:
         place = whole_number(layer, "layer"), whole_number(head, "head")
         if not (0 <= place[0] < layers and 0 <= place[1] < heads):
             raise ProsectError(
-                f"There is no head {place[1]} in layer {place[0]}: "
-                f"layers count from 0 to {layers - 1}, heads from 0 to {heads - 1}."
+                f"layer must be from 0 to {layers - 1} and head from 0 to {heads - 1}, "
+                f"got layer {place[0]} and head {place[1]}."
             )
         return place
 
@@ -135,26 +135,24 @@ class Analyses:
         """
         number, count = whole_number(state, "state"), len(self.run.hidden)
         if not -count <= number < count:
-            raise ProsectError(f"There is no state {number}: states count from 0 to {count - 1}.")
+            raise ProsectError(f"state must be from {-count} to {count - 1}, got {number}.")
         return number % count
 
     def positions(self, targets: Sequence[int] | None) -> list[int]:
-        """The positions of tokens, from 0; negative ones count from the end, None is all of them.
+        """Positions of tokens, from 0; negative ones count from the end, None means all tokens.
 
         Raises
         ------
         ProsectError
-            If there is no such token, or an empty list was given.
+            If there is no such token, or the list is empty.
         """
         count = self.sizes.tokens
         if targets is None:
             return list(range(count))
         places = listed(targets, "targets")
         if not places:
-            raise ProsectError("There are no targets: name at least one, or leave targets out.")
+            raise ProsectError("targets must have at least one position, got an empty list.")
         for target in places:
             if not -count <= target < count:
-                raise ProsectError(
-                    f"There is no token {target}: positions count from 0 to {count - 1}."
-                )
+                raise ProsectError(f"Positions must be from {-count} to {count - 1}, got {target}.")
         return [target % count for target in places]

@@ -1,4 +1,4 @@
-"""Certificates: how far the sum of parts may be from what the model computed."""
+"""Certificates: the permitted difference between the sum of parts and what the model computed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from prosect.engines.records import Stream
 from prosect.errors import ReconstructionError
 
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""How far a decomposition may be off, relatively, before it is an error, by the model's precision.
+"""The largest relative error of a decomposition that is accepted, by the model's precision.
 
-Half precision rounds the stream itself at every step; RMSNorm computes in float32 in any model.
+A model in half precision rounds its residual stream at every step.
 """
 
 
@@ -23,14 +23,14 @@ def certify(
     stream: Stream,
     dtype: torch.dtype,
 ) -> float:
-    """The largest relative gap between sums of parts and wholes, if it is small enough.
+    """The largest relative gap between sums of parts and wholes, once it is checked.
 
     Raises
     ------
     ReconstructionError
-        If it is not; the message names the step where the sum first breaks.
+        If it exceeds the tolerance; the message names the first step where the sum is wrong.
     """
-    # one layer (or target) after the other, so that no second copy of them all is made
+    # layer by layer (or target by target), which needs less memory
     gaps = [
         engine.reconstruction_error(parts.sum(0), e).max()
         for parts, e in zip(values.unbind(1), whole, strict=True)
@@ -48,23 +48,23 @@ def certify(
 
 
 def certified(error: float, what: str, dtype: torch.dtype) -> float:
-    """The gap between a sum of parts and the whole, if it is small enough for the precision.
+    """The relative gap between a sum of parts and the whole, once it is checked.
 
     Raises
     ------
     ReconstructionError
-        If it is not.
+        If it exceeds the tolerance of the model's precision.
     """
     return _checked(error, f"The parts of {what} miss what the model computed", dtype)
 
 
 def agreed(error: float, what: str, dtype: torch.dtype) -> float:
-    """The gap between what an engine and the model itself compute, if it is small enough.
+    """The relative gap between the results of an engine and of the model, once it is checked.
 
     Raises
     ------
     ReconstructionError
-        If it is not.
+        If it exceeds the tolerance of the model's precision.
     """
     return _checked(error, f"{what} differs from that of the model itself", dtype)
 
@@ -79,7 +79,7 @@ def _checked(error: float, sentence: str, dtype: torch.dtype) -> float:
 
 
 def relative_gap(found: Float[Tensor, "*axes d"], expected: Float[Tensor, "*axes d"]) -> float:
-    """The largest |found − expected| / |expected|; vectors that are the same differ by 0."""
+    """The largest |found − expected| / |expected|; 0 for equal vectors, also zero vectors."""
     gap = (found - expected).norm(dim=-1)
     ratio = gap / expected.norm(dim=-1)
     return float(torch.where(gap == 0, 0.0, ratio).max())

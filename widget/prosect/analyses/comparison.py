@@ -1,4 +1,4 @@
-"""What comparing maps says of a layer's components, and what its maps make together over layers."""
+"""Comparisons of the maps of one layer, and products of maps over layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PairKind = Literal["piece", "expression", "same", "neighbour", "other"]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two tokens of one layer whose map a component changed.
+    """A target and a source whose value in the map of a layer has changed.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Pair:
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What a component did to the maps: two kinds, before and after it.
+    """The difference between the maps before and after a component of the layer.
 
     Attributes
     ----------
@@ -86,15 +86,15 @@ class Comparison:
         Parameters
         ----------
         k
-            How many a layer at most.
+            The largest number of pairs per layer.
         labels
-            For every word of the text a label, or None: words with the same label are one
-            expression or compound.
+            One label, or None, per word of the text: words with the same label are one expression or
+            compound.
 
         Raises
         ------
         ProsectError
-            If there is not one label a word, or k is not at least 1.
+            If there is not one label per word, or k is not at least 1.
         """
         check_count(k, "k")
         kinds = pair_kinds(self.tokens, labels)
@@ -111,25 +111,27 @@ class Comparison:
 def pair_kinds(
     tokens: Sequence[Token], labels: Sequence[Hashable | None] | None = None
 ) -> list[list[PairKind]]:
-    """What every pair of tokens is to each other, by target and source.
+    """The relation of every pair of tokens, by target and source.
 
     Parameters
     ----------
     tokens
         Of a text.
     labels
-        For every word of the text a label, or None; words with the same label are one expression.
+        One label, or None, per word of the text; words with the same label are one expression.
 
     Raises
     ------
     ProsectError
-        If there is not one label a word.
+        If there is not one label per word.
     """
     words = 1 + max((token.word for token in tokens if token.word is not None), default=-1)
     if labels is not None and (isinstance(labels, str) or not hasattr(labels, "__len__")):
-        raise ProsectError(f"labels are given as a list, one a word, not as {labels!r}.")
+        raise ProsectError(f"labels must be a list with one label per word, got {labels!r}.")
     if labels is not None and len(labels) != words:
-        raise ProsectError(f"The text has {words} words and {len(labels)} labels: give one a word.")
+        raise ProsectError(
+            f"labels must have one label per word, got {len(labels)} labels for {words} words."
+        )
 
     def kind(i: int, j: int) -> PairKind:
         a, b = tokens[i], tokens[j]
@@ -177,7 +179,7 @@ class GainRelation:
 
 
 def compare(analyses: Analyses, tokens: Sequence[Token], before: str, after: str) -> Comparison:
-    """What lies between two kinds of map of the layer, such as "ATB" and "ATBFF".
+    """The difference between two kinds of map by layer, such as "ATB" and "ATBFF".
 
     Raises
     ------
@@ -201,12 +203,11 @@ def compare(analyses: Analyses, tokens: Sequence[Token], before: str, after: str
 
 
 def cancellation(analyses: Analyses) -> dict[str, Float[Tensor, "layer"]]:
-    """How much of what the feed-forward changes in the map later steps of the layer undo.
+    """How much of the feed-forward's change to the map the later steps of the layer undo.
 
-    By the name of the scope, the share of the change from before the feed-forward to after it that is
-    taken back from there to this scope: 1 is all of it, 0 nothing, negative more change. Maps are
-    compared with rows that sum to 1; where nothing changed, as in a text of one token, nothing is
-    taken back.
+    By the name of the scope, the share of the change that is undone between the feed-forward and that
+    scope: 1 means all, 0 nothing; a negative share means that the change is amplified. The rows of
+    the maps are first scaled to sum to 1. The share is 0 if the feed-forward changes nothing.
     """
     scopes = [kind for kind in kinds(analyses).values() if kind.position is not None]
     first = next(i for i, kind in enumerate(scopes) if kind.feed_forward)
@@ -222,11 +223,11 @@ def cancellation(analyses: Analyses) -> dict[str, Float[Tensor, "layer"]]:
 
 
 def gains(analyses: Analyses) -> list[GainRelation]:
-    """How the norm after each feed-forward weighs the dimensions that it writes to.
+    """How the norm after each feed-forward scales the dimensions of its output.
 
-    A layer each, where a norm with a gain follows (Kobayashi et al. 2024: it shrinks the outlier
-    dimensions that the feed-forward pushes). Empty for models whose norms all come before what they
-    feed, such as GPT-2 and LLaMA.
+    One result per layer in which a norm with a gain follows the feed-forward. (Kobayashi et al. 2024:
+    the gain shrinks the outlier dimensions of the feed-forward.) Empty for pre-norm models, such as
+    GPT-2 and LLaMA.
     """
     found = []
     for number, layer in enumerate(analyses.run.stream.layers):

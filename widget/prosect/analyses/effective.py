@@ -1,4 +1,4 @@
-"""How far attention is determined by its output: effective attention and its null space."""
+"""The identifiability of attention: effective attention and the null space."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Alternative:
     attention
         [target, source], non-negative, rows summing to one.
     furthest
-        [target], how far each row can go in its direction and stay so, as the length of the change;
-        0 where it cannot move.
+        [target], the length of the longest change of each row in its direction for which the row
+        stays a distribution; 0 if the row cannot change.
     error
         The certificate: max over targets of |A' T − A T| / |A T|.
     """
@@ -131,7 +131,7 @@ class NullSpace:
     ) -> NullSpace:
         """The null space of one head of a run."""
         t = effective.coordinates(attended, value_bias)[head]
-        row, seen = effective.freest(len(t), attended.visible)
+        row, seen = effective.widest_row(len(t), attended.visible)
         rank = int(effective.column_basis(t[None, seen], tolerance)[1])
         own = effective.null_basis(t[seen], tolerance, keep_sums=True)
         basis = own.new_zeros(len(t), own.shape[1])
@@ -161,8 +161,8 @@ class NullSpace:
         Parameters
         ----------
         t
-            How far, as a share of the furthest: 0 is the attention itself, 1 as far as possible in
-            the row's direction, which is one of many: others may lead further.
+            The length of the change, as a share of the longest: 0 is the attention itself, 1 the
+            longest change in the direction of the row. Other directions may allow longer ones.
         seed
             Of the random direction of each row.
         direction
@@ -172,15 +172,18 @@ class NullSpace:
         Raises
         ------
         ProsectError
-            If t is not between 0 and 1, the seed is no whole number, or the direction does not fit,
-            is not finite or comes with a seed.
+            If t is not between 0 and 1, the seed is not an integer, or the direction has a wrong
+            length, is not finite or is given together with a seed.
         """
         check_share(t, "t")
         seed = whole_number(seed, "seed")
         if direction is not None and seed != 0:
-            raise ProsectError("A direction leaves nothing to a seed: give one of them.")
+            raise ProsectError("direction and seed cannot both be given: leave one of them out.")
         if direction is not None and self.visible is not None:
-            raise ProsectError("Here every row has a null space of its own: choose a seed.")
+            raise ProsectError(
+                "direction cannot be given where each row has its own null space (causal models, "
+                "sliding windows): use seed."
+            )
         given = None if direction is None else self._direction(direction)
         generator = torch.Generator().manual_seed(seed)
         moved, steps = self._alpha.clone(), torch.zeros(len(self._alpha), dtype=torch.float64)
@@ -192,7 +195,7 @@ class NullSpace:
             if along is None:
                 along = torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
             delta = basis @ normalize(along.to(basis), dim=0)
-            step = effective.furthest(moved[row, seen], delta)
+            step = effective.largest_step(moved[row, seen], delta)
             if step.isinf():  # the direction is zero
                 continue
             steps[row] = step
@@ -207,13 +210,14 @@ class NullSpace:
         try:
             found = torch.as_tensor(direction, dtype=torch.float64)
         except (TypeError, ValueError, RuntimeError):
-            raise ProsectError(f"direction is a list of numbers, not {direction!r}.") from None
+            raise ProsectError(f"direction must be a list of numbers, got {direction!r}.") from None
         if found.shape != (self.dimension,):
             raise ProsectError(
-                f"direction has one number for each of the {self.dimension} dimensions."
+                f"direction must have {self.dimension} numbers, one per dimension, "
+                f"got the shape {list(found.shape)}."
             )
         if not found.isfinite().all():
-            raise ProsectError("direction has NaN or infinite numbers in it.")
+            raise ProsectError("direction must have finite numbers, got NaN or infinite ones.")
         return found
 
     def _of_row(self, row: int) -> tuple[Tensor | slice, Float[Tensor, "seen dimension"]]:
@@ -310,9 +314,9 @@ def attention_identifiability(
         n, found, counts = analyses.sizes.tokens, [], []
         for layer in analyses.run.stream.layers:
             attended = layer.attention
-            _, seen = effective.freest(n, attended.visible)
+            _, seen = effective.widest_row(n, attended.visible)
             t = effective.coordinates(attended, value_bias)[:, seen.to(attended.value.device)]
-            found.append(effective.freedom(t, limit))
+            found.append(effective.null_space_dimensions(t, limit))
             counts.append(len(seen))
         rank, dimension, with_sums = (torch.stack(list(x)) for x in zip(*found, strict=True))
         return AttentionIdentifiability(n, rank, dimension, with_sums, torch.tensor(counts))
@@ -377,7 +381,7 @@ def effective_correlation(
     Raises
     ------
     ProsectError
-        If value_bias is not True or False, or the seed is no whole number.
+        If value_bias is not True or False, or the seed is not an integer.
     """
     check_flag(value_bias, "value_bias")
     seed = whole_number(seed, "seed")

@@ -1,4 +1,4 @@
-"""Which input embeddings hidden states are nearest to, in the text or in the vocabulary."""
+"""The input embeddings nearest to hidden states, among those of the text or of the vocabulary."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from prosect.engines.nearest import Metric
 from prosect.errors import ProsectError
 from prosect.modes import in_plain_arithmetic
 from prosect.tokens import Token, vocabulary_labels
-from prosect.validation import check_count
+from prosect.validation import check_count, check_known
 
 Candidates = Literal["sentence", "vocabulary"]
-"""Among which embeddings neighbours are looked for: the text's own tokens, or all words."""
+"""The embeddings to search: those of the text's own tokens, or of the whole vocabulary."""
 BLOCK = 2**23
 """How many numbers a block of candidates may take."""
 VECTORS = 2**10
@@ -33,7 +33,7 @@ VECTORS = 2**10
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity:
-    """Which input embeddings every hidden state is nearest to.
+    """The input embeddings nearest to every hidden state.
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class Identity:
     ties
         [layer+1, token], how many candidates are as near as the nearest; 1 where it is alone.
     metric, candidates
-        As they were asked for.
+        The arguments of the search.
     name
-        How to show some of the candidates, given by their ids.
+        A function from the ids of candidates to their labels.
     """
 
     ids: Int[Tensor, "layer+1 token k"]
@@ -196,22 +196,17 @@ def identify(
     Raises
     ------
     ProsectError
-        If an argument is not one of these.
+        If an argument is invalid.
     StaleTraceError
         With the vocabulary, if the model is no longer what it was in the run.
     """
-    if metric not in nearest.METRICS:
-        known = ", ".join(nearest.METRICS)
-        raise ProsectError(f"There is no metric {metric!r}: choose one of {known}.")
-    if candidates not in get_args(Candidates):
-        raise ProsectError(
-            f"There are no candidates {candidates!r}: choose 'sentence' or 'vocabulary'."
-        )
+    check_known(metric, nearest.METRICS, "metric")
+    check_known(candidates, get_args(Candidates), "candidates")
     check_count(k, "k")
     if candidates == "sentence" and (positions or not stem):
         raise ProsectError(
-            "positions and stem are of the vocabulary: the text's own tokens are compared as "
-            "they enter the first block."
+            "positions and stem need candidates='vocabulary': the candidates of the sentence are "
+            "always the vectors that enter the first block."
         )
 
     def compute() -> Identity:
@@ -223,7 +218,7 @@ def identify(
 
 
 def is_identified(analyses: Analyses, k: int, metric: Metric, candidates: Candidates) -> bool:
-    """Whether :func:`identify` has found these neighbours before."""
+    """Whether the result of :func:`identify` is already computed."""
     return analyses.known(_key(k, metric, candidates)) is not None
 
 
@@ -271,7 +266,7 @@ def _among_vocabulary(
     ids = torch.tensor([token.id for token in tokens], device=hidden.device)
     if not stem and anatomy.words.embedding_dim != hidden.shape[-1]:
         raise ProsectError(
-            "This model's word embeddings are narrower than its hidden states: use stem=True."
+            "stem must be True for this model: its word embeddings and hidden states differ in size."
         )
     embedded = analyses.run.stream.start.output if positions else None
     found, best, recovered, ties = search(anatomy, hidden, embedded, ids, k, metric, stem=stem)

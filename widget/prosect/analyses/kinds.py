@@ -1,7 +1,7 @@
-"""The kinds of token-to-token map: one table of what each is, how to read it and how it is computed.
+"""The kinds of token-to-token map: a table of their descriptions and computations.
 
 A new kind is one row here and one function that computes it. Python, the command line and the views
-all say what the table says.
+take their descriptions from this table.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from prosect.validation import check_known
 Group = Literal["weights", "norms", "changes", "interventions", "identifiability", "gradients"]
 Compute = Callable[[Analyses, Options], Values]
 Cost = Callable[[Sizes], float]
-"""The multiplications that something takes, roughly, from the sizes of the run."""
+"""The approximate number of multiplications, from the sizes of the run."""
 
 PER_HEAD = ("layer", "head", "target", "source")
 PER_LAYER = ("layer", "target", "source")
 PROBES = 16
-"""How many random probes a token an attribution is estimated from, where it stands for the exact one."""
+"""The number of random probes per token in an estimated attribution map."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A cheaper stand-in for a map, for the views.
+    """A cheaper estimate of a map, for the views.
 
     Attributes
     ----------
     compute
-        Its computation.
+        The function that computes it.
     cost
-        The multiplications it takes.
+        The number of multiplications.
     note
-        What is added to the kind's hint.
+        A note that is appended to the kind's hint.
     """
 
     compute: Compute
@@ -57,39 +57,39 @@ class Kind:
     Attributes
     ----------
     name
-        As in ``trace.map(name)``.
+        The name, as in ``trace.map(name)``.
     label
-        Its short name.
+        The label in the views.
     group
         "weights", "norms", "changes", "interventions", "identifiability" or "gradients".
     hint
-        One sentence on what it shows.
+        One sentence on what the map shows.
     reading
-        How to read it.
-    source
-        The paper that defines it, and where in the paper.
+        One sentence on how to read it.
+    reference
+        The paper and section that define it.
     compute
-        Its computation.
+        The function that computes it.
     certificate
         What the map's ``error`` measures.
     axes
         The names of its axes.
     options
-        Those of the options of a map, "value_bias", "baseline" and "measure", that it takes.
+        The options that it takes, from "value_bias", "baseline" and "measure".
     signed
         Whether values may be negative.
     whole
-        Whether it is of all layers so far rather than of one.
+        Whether the map of a layer describes all layers up to it, instead of that layer alone.
     rolls_out
-        Whether its maps of single layers, multiplied, are one of all of them.
+        Whether the product of its maps over the layers is meaningful (rollout).
     cost
-        The multiplications it takes; None where it is read off the run and takes next to none.
+        The number of multiplications; None if it is negligible.
     estimate
-        What stands for it where the exact map takes too long.
+        A cheaper estimate, for views of long texts.
     position
-        For scopes: its place in the layer's computation, from 0.
+        For scopes: the position in the layer's computation, from 0.
     feed_forward
-        Whether it includes what the feed-forward does.
+        Whether the map includes the effect of the feed-forward.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Kind:
     group: Group
     hint: str
     reading: str
-    source: str
+    reference: str
     compute: Compute = field(repr=False)
     certificate: str
     axes: tuple[str, ...] = PER_LAYER
@@ -112,30 +112,30 @@ class Kind:
 
     @property
     def per_head(self) -> bool:
-        """Whether there is a map for every head or one for the layer."""
+        """Whether the kind has one map per head, instead of one per layer."""
         return "head" in self.axes
 
     def __str__(self) -> str:
-        """What it is, how to read it and where it comes from."""
-        return f"{self.label}: {self.hint} {self.reading} ({self.source})"
+        """The description of the kind, with its reference."""
+        return f"{self.label}: {self.hint} {self.reading} ({self.reference})"
 
 
 # --- the costs ------------------------------------------------------------------------------------
 
 
 def _through_feed_forward(sizes: Sizes) -> float:
-    """Every pair of tokens through the feed-forward of every layer."""
+    """The cost of passing every pair of tokens through the feed-forward of every layer."""
     return 2.0 * sizes.layers * sizes.tokens**2 * sizes.d * sizes.d_ff
 
 
 def _through_layers_by_token(sizes: Sizes) -> float:
-    """One pass for each input token."""
+    """The cost of one forward pass per input token."""
     return sizes.tokens * sizes.one_pass
 
 
 # --- the rows that do not depend on the architecture ------------------------------------------------
 
-_SUM_OF_PARTS = "The largest |Σ parts + rest − y| / |y|, y what the model computed there."
+_SUM_OF_PARTS = "The largest |Σ parts + rest − y| / |y|, where y is what the model computed."
 
 ATTENTION = Kind(
     name="attention",
@@ -143,9 +143,9 @@ ATTENTION = Kind(
     group="weights",
     hint="The attention weights: how much of each source's value each head takes.",
     reading="Each row sums to 1; a large weight on a short value vector carries little.",
-    source="Vaswani et al. 2017, section 3.2.1",
+    reference="Vaswani et al. 2017, section 3.2.1",
     compute=maps.attention,
-    certificate="How far the sum of a row is from 1, at most.",
+    certificate="The largest difference between the sum of a row and 1.",
     axes=PER_HEAD,
     rolls_out=True,
 )
@@ -155,7 +155,7 @@ NORM = Kind(
     group="norms",
     hint="The length of what each head takes from each source: weight times value vector.",
     reading="Compare it with the attention weights: a token with a large weight may add little.",
-    source="Kobayashi et al. 2020, section 3",
+    reference="Kobayashi et al. 2020",
     compute=maps.norm,
     certificate=_SUM_OF_PARTS,
     axes=PER_HEAD,
@@ -166,8 +166,8 @@ CONTRIBUTION = Kind(
     label="Contribution",
     group="norms",
     hint="How much of a token's vector came from each input token, through all layers so far.",
-    reading="Lengths of parts that sum to the vector; what is frozen on the way is as in the run.",
-    source="Modarressi et al. 2023, section 3 (DecompX)",
+    reading="Lengths of parts that sum to the vector; attention, norms and activations are frozen.",
+    reference="Modarressi et al. 2023 (DecompX)",
     compute=maps.contribution,
     certificate=_SUM_OF_PARTS,
     options=("baseline",),
@@ -179,8 +179,8 @@ EFFECTIVE = Kind(
     label="Effective",
     group="identifiability",
     hint="The part of the attention that the head's output depends on; it may be negative.",
-    reading="Rows need not sum to 1: these are no probabilities.",
-    source="Brunner et al. 2020, section 4",
+    reading="Rows need not sum to 1: the values are not probabilities.",
+    reference="Brunner et al. 2020, section 4",
     compute=effective.effective_map,
     certificate="The largest |A⊥T − AT| / |AT|, T = V W_O of a head.",
     axes=PER_HEAD,
@@ -191,9 +191,9 @@ NULL = Kind(
     name="null",
     label="Null",
     group="identifiability",
-    hint="Attention minus effective attention: what could be otherwise without any effect.",
+    hint="Attention minus effective attention: the part that has no effect on the head's output.",
     reading="Zero everywhere means that the head's output determines its attention.",
-    source="Brunner et al. 2020, section 4",
+    reference="Brunner et al. 2020, section 4",
     compute=effective.null_map,
     certificate="The largest |A⊥T − AT| / |AT|, T = V W_O of a head.",
     axes=PER_HEAD,
@@ -206,26 +206,26 @@ ATTRIBUTION = Kind(
     group="gradients",
     hint="How much a small change of each input token would move a token's vector, as shares.",
     reading="Each row sums to 1; nothing is frozen: softmax, norms and activations move too.",
-    source="Brunner et al. 2020, section 5",
+    reference="Brunner et al. 2020, section 5",
     compute=attribution.attribution_map,
-    certificate="The largest |J u − J' u| / |J' u| along random u, J' the model's own derivative.",
+    certificate="The largest |J u − J' u| / |J' u| for random u, J' the derivative of the model.",
     whole=True,
     cost=lambda sizes: 2 * sizes.d * _through_layers_by_token(sizes),
     estimate=Estimate(
         compute=partial(attribution.attribution_map, probes=PROBES),
         cost=lambda sizes: 2 * PROBES * _through_layers_by_token(sizes),
-        note=f"estimated from {PROBES} probes a token",
+        note=f"estimated from {PROBES} probes per token",
     ),
 )
 VALUE_ZEROING = Kind(
     name="value_zeroing",
     label="Value zeroing",
     group="interventions",
-    hint="How far a token's vector turns when the values of one source are set to zero here.",
-    reading="1 minus a cosine: 0 is no effect. An intervention to hold the norm-based maps against.",
-    source="Mohebbi et al. 2023, section 3",
+    hint="How far a token's vector turns when the values of one source are set to zero in the layer.",
+    reading="1 minus a cosine: 0 is no effect. An intervention, to compare with norm-based maps.",
+    reference="Mohebbi et al. 2023",
     compute=maps.value_zeroing,
-    certificate="The largest |y − y'| / |y'|, y' of the model with one value set to zero.",
+    certificate="The largest |y − y'| / |y'|, y' the model's output with one value set to zero.",
     rolls_out=True,
     cost=lambda sizes: 2 * _through_feed_forward(sizes),
 )
@@ -236,18 +236,18 @@ VALUE_ZEROING = Kind(
 
 @dataclass(frozen=True)
 class _Place:
-    """A place in a layer where a map is taken.
+    """A place in the computation of a layer, with its map.
 
     Attributes
     ----------
     suffix
-        What it adds to the name of the scope in front of the feed-forward, or its whole name.
+        The name of the scope; after the feed-forward, the suffix to the name before it.
     hint
         One sentence on what the map shows there.
     step
-        The label of the step that leads there.
+        The label of the last step before the place.
     does
-        What does that step.
+        The component that performs that step.
     """
 
     suffix: str
@@ -261,14 +261,14 @@ _HEADS = _Place(
 )
 _HEADS_NORMED = _Place("ATTNLN", "What each source sends, after the norm of what attention writes.")
 _HEADS_RESIDUAL = _Place(
-    "ATTNRES", "What each source sends, with the residual connection: a token keeps itself."
+    "ATTNRES", "What each source sends, with the residual connection of each token to itself."
 )
 _BLOCK = _Place(
     "ATB",
     "The whole attention block: heads, residual connection, and the norm where one follows.",
 )
 _BLOCK_NORMED = _Place("ATBLN", "The attention block, after the norm in front of the feed-forward.")
-_BESIDE = _Place("FF", "The whole layer: the feed-forward beside attention reads each token alone.")
+_BESIDE = _Place("FF", "The whole layer: the parallel feed-forward reads each token separately.")
 _FED = _Place(
     "FF", "After the feed-forward alone, before its residual connection.", "FF", "the feed-forward"
 )
@@ -324,27 +324,25 @@ def _places(block: Block) -> tuple[list[_Place], list[_Place]]:
 def scopes_of(block: Block) -> list[Kind]:
     """The norm-based kinds of a layer, in the order of its computation.
 
-    They follow Kobayashi et al. (2024): ATTN, then RES, LN and FF as they come; ATB stands for
-    attention with its residual connection, and with the norm where one follows (BERT: ATTN, ATTNRES,
+    The names follow Kobayashi et al. (2024): ATTN, then RES, LN and FF in the order of the layer. ATB
+    is attention with its residual connection, and with the norm if one follows (BERT: ATTN, ATTNRES,
     ATB, ATBFF, ATBFFRES, ATBFFRESLN; GPT-2: ATTN, ATB, ATBLN, ATBLNFF, ATBLNFFRES). In a parallel
-    block the feed-forward reads tokens alone, and ATBFF is the whole layer.
+    block the feed-forward reads each token separately, and ATBFF is the whole layer.
     """
     before, after = _places(block)
     prefix = before[-1].suffix
     names = [place.suffix for place in before] + [prefix + place.suffix for place in after]
-    found = []
+    rows = []
     for position, (name, place) in enumerate(zip(names, before + after, strict=True)):
         fed = position >= len(before)
-        found.append(
+        rows.append(
             Kind(
                 name=name,
                 label=name,
                 group="norms",
                 hint=place.hint,
-                reading="Lengths of parts that sum, with a rest of no token, to what is computed there.",
-                source="Kobayashi et al. 2024, section 3"
-                if fed
-                else "Kobayashi et al. 2021, section 3",
+                reading="Lengths of parts; parts and token-less rest sum to the vector at that place.",
+                reference="Kobayashi et al. 2024" if fed else "Kobayashi et al. 2021",
                 compute=partial(maps.scope, name=name, feed_forward=fed),
                 certificate=_SUM_OF_PARTS,
                 options=("value_bias", "baseline", "measure") if fed else ("value_bias", "measure"),
@@ -354,15 +352,15 @@ def scopes_of(block: Block) -> list[Kind]:
                 feed_forward=fed,
             )
         )
-    return found
+    return rows
 
 
 def changes_of(block: Block) -> list[Kind]:
-    """The kinds of what the steps from the feed-forward on change in the map of a layer.
+    """The kinds of change: the effect of the feed-forward and of each later step on a layer's map.
 
-    What the feed-forward does (Kobayashi et al. 2024), and what its residual connection and the norm
-    after it do to that. They are named for the scope after the step, as in change_FFRES. None in a
-    parallel block, where the feed-forward only changes what a token sends to itself.
+    The steps are the feed-forward (Kobayashi et al. 2024), its residual connection and the norms
+    after it. A change has the name of the scope after the step, such as change_FFRES. A parallel block
+    has none, because its feed-forward only changes what a token sends to itself.
     """
     if block.parallel:
         return []
@@ -374,8 +372,8 @@ def changes_of(block: Block) -> list[Kind]:
             label=f"Δ{place.step}",
             group="changes",
             hint=f"What {place.does} changes in the map: {after.name} minus {before.name}.",
-            reading="Positive where a source counts for more after the step, negative where for less.",
-            source="Kobayashi et al. 2024",
+            reading="Positive: the source contributes more after the step; negative: less.",
+            reference="Kobayashi et al. 2024",
             compute=partial(
                 maps.change,
                 before=before.name,
@@ -393,7 +391,7 @@ def changes_of(block: Block) -> list[Kind]:
 
 
 def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
-    """The kinds of map that a model has, by name, in the order of a switch."""
+    """The kinds of map of a model, by name, in the order in which views list them."""
     block = anatomy.blocks[0]
     differentiable = all(block.attention.scores is not None for block in anatomy.blocks)
     kinds = [
@@ -414,7 +412,7 @@ def kinds_of(anatomy: Anatomy) -> dict[str, Kind]:
 
 
 def kinds(analyses: Analyses) -> dict[str, Kind]:
-    """The kinds of map that a run has, by name."""
+    """The kinds of map of a run, by name."""
     return analyses.once(("kinds",), lambda: kinds_of(analyses.anatomy))
 
 
@@ -424,7 +422,7 @@ def token_map(analyses: Analyses, name: str, options: Options | None = None) -> 
     Raises
     ------
     ProsectError
-        If there is no such kind, or it does not take an option that was chosen.
+        If there is no such kind, or it does not take one of the options that were changed.
     ReconstructionError
         If the parts do not add up to what the model computed.
     """
@@ -439,20 +437,20 @@ def token_map(analyses: Analyses, name: str, options: Options | None = None) -> 
             )
 
     def compute() -> TokenMap:
-        found = kind.compute(analyses, chosen)
-        error = certified(found.error, f"the map {name}", analyses.dtype)
-        return TokenMap(found.values, name, kind.axes, error, found.rest, found.own, found.others)
+        made = kind.compute(analyses, chosen)
+        error = certified(made.error, f"the map {name}", analyses.dtype)
+        return TokenMap(made.values, name, kind.axes, error, made.rest, made.own, made.others)
 
     return analyses.once(("map", name, chosen), compute)
 
 
 def computed(analyses: Analyses, name: str) -> bool:
-    """Whether the map of a kind is there already, or all that it is read off, with default options."""
+    """Whether a map, or everything that it follows from, is computed with the default options."""
     kind = kinds(analyses).get(name)
     if kind is not None and kind.feed_forward and maps.scopes_are_known(analyses):
         return True
     return analyses.known(("map", name, Options())) is not None
 
 
-def _names(found: Sequence[Kind]) -> str:
-    return ", ".join(kind.name for kind in found)
+def _names(kinds: Sequence[Kind]) -> str:
+    return ", ".join(kind.name for kind in kinds)

@@ -1,6 +1,6 @@
-"""Token-to-token maps: what one is, and the computations behind the kinds that there are.
+"""Token-to-token maps: their class, and the functions that compute them.
 
-:mod:`prosect.analyses.kinds` has the table of the kinds, which says which computation each one takes.
+The table of the kinds in :mod:`prosect.analyses.kinds` refers to these functions.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from prosect.modes import in_plain_arithmetic
 from prosect.validation import check_flag, check_known
 
 PartMeasure = Literal["norm", "alti"]
-"""What is measured of each part: its length, or how much nearer it brings the output in L1."""
+"""The measure of a part: its length, or how much it reduces the L1 distance to the output."""
 
 
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenMap:
-    """A token-to-token map of every layer.
+    """A token-to-token map of all layers.
 
     Attributes
     ----------
     values
-        [layer, head, target, source], or [layer, target, source] for kinds without heads. They are
-        kept by the trace, and those of "attention" are its own: clone them before you edit them.
+        [layer, head, target, source], or [layer, target, source] for kinds without heads. The trace
+        keeps this tensor: clone it before you edit it in place.
     kind
         The name of the kind.
     axes
@@ -45,10 +45,10 @@ class TokenMap:
     error
         The certificate; ``trace.kinds[kind].certificate`` says what it measures.
     rest
-        [layer, target], the length of the part that belongs to no token; None for kinds without.
+        [layer, target], the length of the part that belongs to no token; None for kinds without one.
     own, others
-        [layer, target], the length of what a token sends to itself, and that of the sum of all that
-        the others send; None for kinds without.
+        [layer, target], the length of what a token sends to itself, and the length of the sum of
+        what all others send; None for kinds that split no vectors.
     """
 
     values: Tensor
@@ -64,7 +64,7 @@ class TokenMap:
         return f"TokenMap({self.kind}: {axes}, error {self.error:.1e})"
 
     def with_rest(self) -> TokenMap:
-        """The same map with the part of no token as one more column, the last.
+        """The same map with the part that belongs to no token as an additional last column.
 
         Raises
         ------
@@ -76,9 +76,9 @@ class TokenMap:
         return replace(self, values=torch.cat([self.values, self.rest[..., None]], dim=-1))
 
     def mixing(self) -> Float[Tensor, "layer target"]:
-        """The context-mixing ratio of every token (Kobayashi et al. 2021): 0 only itself, 1 only others.
+        """The context-mixing ratio (Kobayashi et al. 2021): 0 only the token itself, 1 only others.
 
-        Vectors are summed before their length is taken. Where nothing is written, nothing is mixed: 0.
+        Vectors are summed before their length is taken. The ratio is 0 where all parts are zero.
 
         Raises
         ------
@@ -94,19 +94,20 @@ class TokenMap:
 
 @dataclass(frozen=True)
 class Options:
-    """How a map is made, for the kinds that take these options.
+    """Options of a map; each kind states which of them it takes.
 
     Attributes
     ----------
     value_bias
-        Whether the value's bias is part of what a token sends, as in the papers, or of the rest.
+        Whether the bias of the values is part of what a token sends, as in the papers, or of the
+        rest.
     baseline
-        Where integrated gradients of a feed-forward start: at "zero", as in the paper, or at the part
-        of its input that is no token's, "bias". From zero, the biases share in the non-linearity like
-        a token; from the biases, only what tokens add to them is attributed.
+        The start of the integrated gradients of a feed-forward: "zero", as in the paper, or "bias",
+        the part of its input that belongs to no token. With "zero", the biases receive a share of the
+        non-linearity, as tokens do; with "bias", only the tokens do.
     measure
-        "norm": the length of each part. "alti": how much nearer it brings the output in L1, as shares
-        (Ferrando et al. 2022).
+        "norm": the length of each part. "alti": how much the part reduces the L1 distance to the
+        output, as a share (Ferrando et al. 2022).
 
     Raises
     ------
@@ -124,14 +125,14 @@ class Options:
         check_known(self.measure, get_args(PartMeasure), "measure")
 
     def changed(self) -> list[str]:
-        """The names of the options that are not as they are by default."""
+        """The names of the options that differ from their defaults."""
         default = vars(Options())
         return [name for name, value in vars(self).items() if value != default[name]]
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """What a computation gives: the numbers of a map, without the name of its kind."""
+    """The result of a computation: a map without its kind."""
 
     values: Tensor
     error: float
@@ -141,19 +142,19 @@ class Values:
 
 
 def attention(analyses: Analyses, _: Options) -> Values:
-    """The attention weights of the run, as they are."""
+    """The attention weights of the run."""
     alpha = analyses.run.attention
     return Values(alpha, float((alpha.sum(-1) - 1).abs().max()))
 
 
 def norm(analyses: Analyses, options: Options) -> Values:
     """The length of what each head takes from each source."""
-    found = [
+    lengths = [
         scopes.norm_map(layer.attention, options.value_bias) for layer in analyses.run.stream.layers
     ]
     chosen = Options(value_bias=options.value_bias)
     error = max(layer["ATTN"].error for layer in scopes_of(analyses, chosen, feed_forward=False))
-    return Values(torch.stack(found), error)
+    return Values(torch.stack(lengths), error)
 
 
 def scope(analyses: Analyses, options: Options, *, name: str, feed_forward: bool) -> Values:
@@ -162,17 +163,17 @@ def scope(analyses: Analyses, options: Options, *, name: str, feed_forward: bool
     Parameters
     ----------
     name
-        Of the scope, as the engine calls it.
+        The name of the scope.
     feed_forward
-        Whether it comes after the feed-forward.
+        Whether the scope comes after the feed-forward.
     """
-    found = [layer[name] for layer in scopes_of(analyses, options, feed_forward)]
+    by_layer = [layer[name] for layer in scopes_of(analyses, options, feed_forward)]
     return Values(
-        values=torch.stack([one.values for one in found]),
-        error=max(one.error for one in found),
-        rest=torch.stack([one.rest for one in found]),
-        own=torch.stack([one.own for one in found]),
-        others=torch.stack([one.others for one in found]),
+        values=torch.stack([one.values for one in by_layer]),
+        error=max(one.error for one in by_layer),
+        rest=torch.stack([one.rest for one in by_layer]),
+        own=torch.stack([one.own for one in by_layer]),
+        others=torch.stack([one.others for one in by_layer]),
     )
 
 
@@ -186,7 +187,7 @@ def change(
     before, after
         The names of the two scopes.
     read_before
-        Whether the one before comes after the feed-forward too.
+        Whether the scope ``before`` comes after the feed-forward, too.
     """
     a = scope(analyses, options, name=before, feed_forward=read_before)
     b = scope(analyses, options, name=after, feed_forward=True)
@@ -194,7 +195,7 @@ def change(
 
 
 def scopes_of(analyses: Analyses, options: Options, feed_forward: bool) -> list[dict[str, Scope]]:
-    """Every scope of each layer by name, through the feed-forward or up to it; computed once."""
+    """The scopes of each layer by name, up to the feed-forward or through it; computed once."""
 
     def compute() -> list[dict[str, Scope]]:
         return [
@@ -208,19 +209,19 @@ def scopes_of(analyses: Analyses, options: Options, feed_forward: bool) -> list[
             for layer in analyses.run.stream.layers
         ]
 
-    # beside attention a feed-forward reads each token alone: its scopes come with the others
+    # a parallel feed-forward reads each token separately: its scopes cost almost nothing
     beside = any(block.parallel for block in analyses.anatomy.blocks)
     through = feed_forward or beside
     return analyses.once(("scopes", through, options), compute)
 
 
 def scopes_are_known(analyses: Analyses) -> bool:
-    """Whether every scope is computed, through the feed-forward and with the default options."""
+    """Whether all scopes are already computed with the default options."""
     return analyses.known(("scopes", True, Options())) is not None
 
 
 def contribution(analyses: Analyses, options: Options) -> Values:
-    """The length of each input token's part in each hidden state, through all layers so far."""
+    """The length of each input token's part in each hidden state, through all layers up to it."""
     hidden, stream = analyses.run.hidden, analyses.run.stream
     layers, n, _ = hidden.shape
     rests, _ = contributions.rest_of(stream, options.baseline)
@@ -262,22 +263,22 @@ def last_parts(
 
 
 def value_zeroing(analyses: Analyses, _: Options) -> Values:
-    """How far each output turns where the values of one source are set to zero.
+    """How far each output turns if the values of one source are set to zero.
 
-    The certificate: in each layer the value vector that attention takes most from is really set to
-    zero in the model, and the layer's output is compared.
+    The certificate: in the model, the value vector with the largest contribution in each layer is set
+    to zero, and the outputs of the layer are compared.
     """
     layers = analyses.run.stream.layers
     places = [zeroing.strongest(layer) for layer in layers]
     outputs = [zeroing.silenced(layer, *place) for layer, place in zip(layers, places, strict=True)]
     expected = silenced_in_model(analyses.anatomy, analyses.run, places)
     gap = relative_gap(torch.stack(outputs), expected)
-    error = agreed(gap, "The output with a value at zero", analyses.dtype)
+    error = agreed(gap, "The output with one value set to zero", analyses.dtype)
     return Values(torch.stack([zeroing.value_zeroing(layer) for layer in layers]), error)
 
 
 def visible(analyses: Analyses) -> Sequence[Bool[Tensor, "target source"]]:
-    """Of every layer, which sources each target may attend to."""
+    """For every layer, the sources that each target can attend to."""
     attention = analyses.run.attention
     everything = torch.ones(attention.shape[-2:], dtype=torch.bool, device=attention.device)
     masks = [layer.attention.visible for layer in analyses.run.stream.layers]

@@ -1,4 +1,4 @@
-"""What a model's own output head makes of any vectors in the place of last hidden states.
+"""Predictions of a model's output head from sums of terms, and contributions to logits.
 
 The head is never copied: the model runs on one token, and what its base returns is replaced by the
 vectors before the head sees it. So every family's head works, with its transform, scale and cap.
@@ -30,7 +30,7 @@ from prosect.tokens import token_label
 from prosect.validation import check_count, whole_number
 
 BLOCK = 2**24
-"""How many logits are computed at once."""
+"""The largest number of logits that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,7 +214,7 @@ def predict(
     names = known if asked is None else tuple(dict.fromkeys(asked))
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ProsectError(f"There is no term {unknown[0]!r}: choose from {', '.join(known)}.")
+        raise ProsectError(f"terms must be one or more of {', '.join(known)}, got {unknown[0]!r}.")
     check_count(k, "k")
     (place,) = analyses.positions([position])
     split = four_terms(analyses)
@@ -275,7 +275,7 @@ def logit_contributions(
     head = head_record_of(head_of(model), model, hidden.device)
     _, size = head.decoder.weight.shape
     if not 0 <= id < size:
-        raise ProsectError(f"The vocabulary counts from 0 to {size - 1}, not {id}.")
+        raise ProsectError(f"token must be from 0 to {size - 1}, got {id}.")
     parts, rest = last_parts(analyses, place, baseline)
     values, left = logit_parts(parts, rest, head, id)
     whole = hidden[-1, place]

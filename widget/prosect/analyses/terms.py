@@ -1,4 +1,4 @@
-"""Hidden states as sums: of four terms, of finer parts, and of what single neurons wrote."""
+"""Hidden states as sums of four terms, of finer parts, or of contributions of single neurons."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from prosect.engines.records import FeedForwardRecord, Stream
 from prosect.engines.splits import By, Part
 from prosect.errors import ProsectError
 from prosect.modes import in_plain_arithmetic
-from prosect.validation import check_count
+from prosect.validation import check_count, check_known
 
 MEMORY = 2**31
-"""How many bytes the parts of one split may take."""
+"""The largest number of bytes for the parts of one split."""
 
 
 @in_plain_arithmetic
@@ -72,7 +72,7 @@ class Terms(Decomposition):
     """The four terms of every hidden state; they sum to it.
 
     The attention weights and the spreads of the norms are those of the run, so the split is exact
-    but not causal: a term says who wrote last, not where the information came from.
+    but not causal: a term says which component wrote a part, not where its information came from.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Terms(Decomposition):
 @in_plain_arithmetic
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts(Decomposition):
-    """One hidden state of some tokens, split finer than into terms.
+    """One hidden state of some tokens, split into parts that are finer than the terms.
 
     Attributes
     ----------
@@ -200,16 +200,16 @@ class Parts(Decomposition):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Neurons:
-    """What single neurons of one feed-forward wrote to one token.
+    """The contributions of single neurons of one feed-forward to one token.
 
     Attributes
     ----------
     ids
-        [k], the neurons that wrote most, by length.
+        [k], the neurons with the longest contributions.
     values
-        [k, d], what each wrote: its activation times its row of W_out.
+        [k, d], the contributions: the activation of each neuron times its row of W_out.
     rest
-        [d], what all the others wrote together.
+        [d], the sum of the contributions of all other neurons.
     error
         The certificate: |Σ values + rest − f| / |f|, f the sublayer's output without its bias.
     """
@@ -246,7 +246,7 @@ def terms(
     targets: Sequence[int] | None = None,
     centring: Centring = "bias",
 ) -> Terms | Parts:
-    """Split every hidden state into its terms, or one of them finer.
+    """Split every hidden state into its terms, or one hidden state into finer parts.
 
     Parameters
     ----------
@@ -256,10 +256,10 @@ def terms(
         head's part from each source token too; "norm", the bias term by norm and sublayer;
         "embedding", the input by kind of embedding.
     state
-        Which hidden state is split finer; the last by default.
+        The hidden state that is split into finer parts; the last by default.
     targets
-        The positions of the tokens that are split finer; all by default. With "source" there are
-        layers × heads × tokens parts a target, so name the targets in long texts.
+        The positions of its tokens; all by default. With "source" there are layers × heads × tokens
+        parts per target, so choose a few targets in long texts.
     centring
         "bias": the means that norms subtract belong to the bias term (Mickus et al. 2022). "each":
         every part loses its own mean (Kobayashi et al. 2021). The sum is the same.
@@ -269,18 +269,17 @@ def terms(
     ReconstructionError
         If the parts do not add up to the hidden states; it names where they stop doing so.
     ProsectError
-        If an argument is not one of these, or the parts would not fit in memory.
+        If an argument is invalid, or the parts would not fit in memory.
     """
-    if centring not in get_args(Centring):
-        raise ProsectError(f"There is no centring {centring!r}: choose 'bias' or 'each'.")
+    check_known(centring, get_args(Centring), "centring")
     run, dtype = analyses.run, analyses.dtype
     if by is None:
         if targets is not None or state != -1:
-            raise ProsectError("state and targets go with by: the terms are those of every state.")
+            raise ProsectError(
+                "state and targets can only be given with by: without it, all states are split."
+            )
         return four_terms(analyses, centring)
-    if by not in get_args(By):
-        known = ", ".join(get_args(By))
-        raise ProsectError(f"There is no split by {by!r}: choose one of {known}.")
+    check_known(by, get_args(By), "by")
     number, places = analyses.state(state), analyses.positions(targets)
     if by == "source":
         _check_memory(analyses, len(places))
@@ -325,6 +324,6 @@ def _check_memory(analyses: Analyses, targets: int) -> None:
     needed = sizes.layers * sizes.heads * sizes.tokens * targets * vector.nbytes
     if needed > MEMORY:
         raise ProsectError(
-            f"By source these {targets} tokens have parts of {needed / 2**30:.1f} GiB: "
+            f"The parts of {targets} targets by source would take {needed / 2**30:.1f} GiB: "
             f"name at most {max(1, int(MEMORY * targets // needed))} targets."
         )

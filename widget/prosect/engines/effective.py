@@ -198,9 +198,9 @@ def _solved(
     visible: Bool[Tensor, "row source"],
     tolerance: float,
 ) -> tuple[Float[Tensor, "head row source"], Bool[Tensor, "head row"]]:
-    """V (VᵀV)⁻¹ Vᵀ a of every row, and which of them can be trusted.
+    """V (VᵀV)⁻¹ Vᵀ a of every row, and which of them are accurate.
 
-    Those where V spans as much as the whole T, and what it has beside that is nothing.
+    A row is accurate if its V has the rank of T, up to rounding error.
     """
     columns, seen = turned * kept[:, None], visible.to(a)
     everywhere = visible.all(0)
@@ -247,10 +247,10 @@ def null_basis(
     return u[:, rank:]
 
 
-def freedom(
+def null_space_dimensions(
     t: Float[Tensor, "head source d_head"], tolerance: float
 ) -> tuple[Int[Tensor, "head"], Int[Tensor, "head"], Int[Tensor, "head"]]:
-    """Of every head: rank(T), n − rank(T), and n − rank([T, 1]), the freedom that keeps row sums."""
+    """Of every head: rank(T), and the dimensions n − rank(T) and n − rank([T, 1]) of the null spaces."""
     n = t.shape[1]
     rank = column_basis(t, tolerance)[1]
     # the ones are scaled like T, so that the tolerance means the same for both
@@ -260,10 +260,10 @@ def freedom(
     return rank, n - rank, n - with_ones
 
 
-def freest(
+def widest_row(
     n: int, visible: Bool[Tensor, "target source"] | None
 ) -> tuple[int, Int[Tensor, "seen"]]:
-    """The row that sees most of n tokens, the last of them if there are several, and what it sees."""
+    """The row that attends to most of n tokens (the last of several), and the tokens it attends to."""
     if visible is None:
         return n - 1, torch.arange(n)
     counts = visible.sum(-1)
@@ -271,8 +271,10 @@ def freest(
     return row, visible[row].nonzero()[:, 0]
 
 
-def furthest(row: Float[Tensor, "source"], direction: Float[Tensor, "source"]) -> Float[Tensor, ""]:
-    """The largest t for which row + t · direction has no negative entry; infinite if none ever has."""
+def largest_step(
+    row: Float[Tensor, "source"], direction: Float[Tensor, "source"]
+) -> Float[Tensor, ""]:
+    """The largest t for which row + t · direction has no negative entry; infinite if unbounded."""
     falling = direction < -1e-12 * direction.abs().max()
     steps = torch.where(falling, row / -direction, torch.full_like(row, torch.inf))
     return steps.min()

@@ -1,7 +1,7 @@
-"""Arrays on their way to the browser: encoded, packed into one binary trait, with a manifest.
+"""The encoding of arrays for the browser: packed into one binary trait, with a manifest.
 
-Floats travel as 16-bit logarithms, good to 0.1 % of each value in half the bytes of float32; where
-their range is too wide for that they travel as float32.
+Floats are encoded as 16-bit logarithms, with a relative error of at most 0.1 %, or as float32 if
+their range is too wide for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALIGNMENT = 8
 
 
 class Spec(TypedDict, total=False):
-    """How one array is encoded, and where it lies in the packed bytes."""
+    """The encoding of one array, and its offset in the packed bytes."""
 
     dtype: str
     shape: list[int]
@@ -29,7 +29,7 @@ class Spec(TypedDict, total=False):
 
 
 def encode(array: NDArray[Any]) -> tuple[Spec, bytes]:
-    """Encode an array: integers as they are, floats as logarithms, or as float32 where need be."""
+    """Encode an array: integers unchanged, floats as logarithms or, if necessary, as float32."""
     if np.issubdtype(array.dtype, np.floating):
         encoded = encode_logarithms(array)
         if encoded is not None:

@@ -6,10 +6,10 @@ from prosect.views.registry import PANES
 
 
 class Explorer(Identifying):
-    """The linked views of a trace, from the whole to the one token.
+    """The linked views of a trace, from an overview of all heads to single tokens.
 
-    Beside the places of every view it has those of the neighbours: ``candidates``, "sentence" or
-    "vocabulary", and ``metric``, "cosine" or "l2".
+    In addition to the traits of every view it has ``candidates``, "sentence" or "vocabulary", and
+    ``metric``, "cosine" or "l2".
     """
 
     name = "explorer"

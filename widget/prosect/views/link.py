@@ -12,9 +12,9 @@ PLACES = ("layer", "head", "target", "source", "hovered", "kind")
 def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
     """Keep layer, head, target, source, hovered token and kind the same in all views, both ways.
 
-    Views and figures are linked by the traits they share; they start with the values of the first.
-    A token under the pointer of one view is lit in all of them: each move of the pointer to another
-    token is a message to the kernel from then on.
+    Views and figures are linked by the traits that they share; they all take the values of the first.
+    A token under the pointer in one view is highlighted in all views. For this, each move of the
+    pointer to another token sends a message to the kernel.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
     Returns
     -------
     list of traitlets.link
-        Call ``unlink()`` on each to part them.
+        Call ``unlink()`` on each to remove the links.
 
     Raises
     ------
@@ -33,16 +33,16 @@ def link(*views: traitlets.HasTraits) -> list[traitlets.link]:
         their kinds of map. Nothing is linked then.
     """
     if len(views) < 2:
-        raise ValueError("link takes at least two views.")
+        raise ValueError(f"views must be at least two views, got {len(views)}.")
     for view in views:
         if not isinstance(view, traitlets.HasTraits):
-            raise ValueError(f"link takes views and figures, not {view!r}.")
+            raise ValueError(f"views must be views or figures, got {view!r}.")
     first, *others = views
     pairs = []
     for other in others:
         shared = [name for name in PLACES if first.has_trait(name) and other.has_trait(name)]
         if not shared:
-            raise ValueError(f"{first!r} and {other!r} have nothing to link.")
+            raise ValueError(f"{first!r} and {other!r} have no trait in common: link other views.")
         _check_alike(first, other)
         pairs += [((first, name), (other, name)) for name in shared]
     return [traitlets.link(*pair) for pair in pairs]

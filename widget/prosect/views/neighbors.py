@@ -13,13 +13,13 @@ from prosect.views.view import View
 
 
 class Identifying(View):
-    """A view with the neighbours in it.
+    """A view that shows neighbours.
 
     Attributes
     ----------
     candidates
-        Among which embeddings neighbours are looked for: those of the text's own tokens,
-        "sentence", or those of all words, "vocabulary".
+        The embeddings that are searched: those of the text's own tokens, "sentence", or those of
+        the whole vocabulary, "vocabulary".
     metric
         "cosine" or "l2".
     """
@@ -33,7 +33,7 @@ class Identifying(View):
     def _known_candidates(self, proposal: Any) -> str:
         if proposal.value not in get_args(Candidates):
             raise traitlets.TraitError(
-                f"There are no candidates {proposal.value!r}: choose 'sentence' or 'vocabulary'."
+                f"candidates must be 'sentence' or 'vocabulary', got {proposal.value!r}."
             )
         return proposal.value
 
@@ -41,7 +41,7 @@ class Identifying(View):
     def _known_metric(self, proposal: Any) -> str:
         if proposal.value not in payload.METRICS:
             raise traitlets.TraitError(
-                f"There is no metric {proposal.value!r} here: choose 'cosine' or 'l2'."
+                f"metric must be 'cosine' or 'l2' in views, got {proposal.value!r}."
             )
         return proposal.value
 
@@ -52,8 +52,8 @@ class Identifying(View):
 class Neighbors(Identifying):
     """The nearest input embeddings of the pinned token; without one, which tokens are recovered.
 
-    Beside the places of every view it has ``candidates``, "sentence" or "vocabulary", and ``metric``,
-    "cosine" or "l2".
+    In addition to the traits of every view it has ``candidates``, "sentence" or "vocabulary", and
+    ``metric``, "cosine" or "l2".
     """
 
     name = "neighbors"

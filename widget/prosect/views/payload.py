@@ -1,6 +1,6 @@
-"""The arrays that the front end may ask for: what each is, how to compute it and what that costs.
+"""The arrays that the front end may request, with their computation and its cost.
 
-Nothing is computed until it is sent; names are those of the front end's ``arrays``.
+Arrays are computed when they are sent.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ THUMBNAIL = 32
 
 @dataclass(frozen=True)
 class Array:
-    """An array that the front end may ask for.
+    """An array that the front end may request.
 
     Attributes
     ----------
     name
-        As the front end calls it.
+        The name of the array in the front end.
     compute
-        Its computation.
+        The function that computes it.
     cost
-        The multiplications that it takes from here, roughly; 0 where it was computed before.
+        The approximate number of multiplications; 0 if it is already computed.
     hint
-        What takes long where the cost is too high, as the start of a sentence.
+        A name for the computation, with which the message about a too high cost begins.
     call
-        What to run in a cell, so that the array is there.
+        The call to run in a cell, after which the array is available.
     kind
-        Of a map: its kind.
+        For maps: the kind.
     thumbnail
-        Whether it is a map in small.
+        Whether it is a map that is reduced in size.
     candidates, metric
-        Of neighbours: among which embeddings, and by which metric.
+        For neighbours: the arguments of the search.
     """
 
     name: str
@@ -85,7 +85,7 @@ Table = Callable[[Trace], Iterator[Array]]
 
 
 def token_maps(trace: Trace) -> Iterator[Array]:
-    """One array a kind and layer, [head, target, source] or [target, source]."""
+    """One array per kind and layer, [head, target, source] or [target, source]."""
     for kind in trace.kinds.values():
         for layer in range(len(trace.attention)):
             compute = partial(_map_of_layer, trace, kind, layer)
@@ -93,9 +93,9 @@ def token_maps(trace: Trace) -> Iterator[Array]:
 
 
 def thumbnails(trace: Trace) -> Iterator[Array]:
-    """Every map in small, [layer, head, s, s]; none where the maps are small themselves.
+    """Every map reduced in size, [layer, head, s, s]; nothing for short texts.
 
-    One "head" where a kind has a map a layer.
+    The head axis has length 1 for kinds with one map per layer.
     """
     if len(trace.tokens) <= THUMBNAIL:
         return
@@ -134,14 +134,14 @@ def _pooled(trace: Trace, kind: Kind) -> NDArray[Any]:
 
 
 def values_of(trace: Trace, kind: Kind) -> Tensor:
-    """The values of a map; an estimate, where the kind has one and was not computed exactly before."""
+    """The values of a map; an estimate, if the kind has one and the exact map is not computed yet."""
     if kind.estimate is not None and not trace.computed(kind.name):
         return kind.estimate.compute(trace.analyses, Options()).values
     return trace.map(kind.name).values
 
 
 def cost_of(trace: Trace, kind: Kind) -> float:
-    """The multiplications that a kind takes from here, roughly; 0 where it was computed before."""
+    """The approximate multiplications that a kind takes; 0 if it is already computed."""
     if kind.cost is None or trace.computed(kind.name):
         return 0.0
     cost = kind.cost if kind.estimate is None else kind.estimate.cost
@@ -168,7 +168,7 @@ def kinds_shown(trace: Trace) -> list[dict[str, Any]]:
                 "group": kind.group,
                 "hint": hint,
                 "reading": kind.reading,
-                "source": kind.source,
+                "reference": kind.reference,
                 "per_head": kind.per_head,
                 "signed": kind.signed,
             }
@@ -260,7 +260,7 @@ def identifiability(trace: Trace) -> Iterator[Array]:
         return cost_of_identifiability(trace.analyses.sizes)
 
     yield Array(
-        name="freedom",
+        name="identifiability",
         compute=compute,
         cost=cost,
         hint="The identifiability of attention",
@@ -272,10 +272,10 @@ def identifiability(trace: Trace) -> Iterator[Array]:
 
 
 def sent_later(trace: Trace, arrays: Iterable[Array]) -> list[str]:
-    """Which arrays wait until they are looked at.
+    """The arrays that are sent only when they are shown.
 
-    All maps, where the quick ones together are over the budget of bytes; the costly ones, where
-    computing them takes long or they are over what is left; and all else that takes long.
+    These are all maps, if those of negligible cost exceed the limit on bytes; costly maps that take
+    long to compute or exceed what is left of the limit; and all other arrays that take long.
     """
     kinds = trace.kinds.values()
     quick = sum(size_of(trace, kind) for kind in kinds if kind.cost is None)
@@ -298,7 +298,7 @@ def sent_later(trace: Trace, arrays: Iterable[Array]) -> list[str]:
 
 
 def kept_in_page(trace: Trace, first: str) -> list[str]:
-    """The kinds that a page holds: the open one, and as many others as fit in time and bytes."""
+    """The kinds in a page: the open one, and the others that are within the limits."""
     kept, left = [], MAX_PAGE_BYTES
     for kind in sorted(trace.kinds.values(), key=lambda kind: kind.name != first):
         size = size_of(trace, kind)

@@ -1,4 +1,4 @@
-"""What every view is: a trace's numbers, the reader's place in them, and the front end."""
+"""The base class of the views: the arrays of a trace, the selection, and the front end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prosect.views.arrays import encode, pack
 from prosect.views.payload import Array, Table, kept_in_page, kinds_shown, sent_later
 
 PLACE = ("layer", "head", "target", "source", "hovered", "kind", "theme")
-"""The public traits of every view: where the reader is, and how the page looks."""
+"""The public traits of every view: the selection and the theme."""
 
 _CONTENT = ("_view", "_tokens", "_about", "_kinds", "_terms", "_arrays", "_remote")
 _log = logging.getLogger(__name__)
@@ -26,15 +26,15 @@ _log = logging.getLogger(__name__)
 class View(anywidget.AnyWidget):
     """A view of one trace.
 
-    Its traits are plain values that work both ways, with ``observe``, ``traitlets.link`` and
-    ``ipywidgets.jslink``. Setting one out of range raises a ``TraitError``.
+    Its traits are synchronised with the front end and work with ``observe``, ``traitlets.link`` and
+    ``ipywidgets.jslink``. An invalid value raises a ``TraitError``.
 
     Parameters
     ----------
     trace
-        What to show.
+        The trace to show.
     **traits
-        Where to start, and ipywidgets' ``layout``.
+        Initial values of the traits, and ``layout`` of ipywidgets.
 
     Attributes
     ----------
@@ -43,13 +43,13 @@ class View(anywidget.AnyWidget):
     target, source
         Positions of the pinned target token and of the pinned source token; −1 for none.
     hovered
-        Position of the source token under the pointer; −1 for none. It is shown in the place of the
-        pinned one. Python hears of it once something observes it: ``view.observe(f, "hovered")``,
-        ``traitlets.link`` or ``prosect.link``. Before that, moving the pointer sends no messages.
+        Position of the source token under the pointer; −1 for none. It is shown instead of the
+        pinned one. The front end sends it to Python only if it is observed, by
+        ``view.observe(f, "hovered")``, ``traitlets.link`` or ``prosect.link``.
     kind
         The kind of map that is shown.
     theme
-        "auto" follows the host; "light" and "dark" do not.
+        "light", "dark", or "auto": that of the notebook or browser.
     """
 
     layer = traitlets.Int(0).tag(sync=True)
@@ -79,7 +79,7 @@ class View(anywidget.AnyWidget):
     def __init__(self, trace: Trace, **traits: Any) -> None:
         if not isinstance(trace, Trace):
             raise ProsectError(
-                f"{type(self).__name__} shows a trace, not {type(trace).__name__}: "
+                f"trace must be a Trace, got {type(trace).__name__}: "
                 "make one with lens.trace(text)."
             )
         unknown = sorted(set(traits) - {*self.places, "layout"})
@@ -125,10 +125,10 @@ class View(anywidget.AnyWidget):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the view as one HTML file that needs no kernel and no network.
 
-        Folders on the way are made, and ~ is the home folder. The page opens at the reader's present
-        place. What is open there is in the file, and every other kind of map or search that fits in
-        time and bytes or was computed before: for long texts, call ``trace.map(kind)`` or
-        ``trace.identify(...)`` for those that should be there too.
+        Missing folders are made, and ~ is the home folder. The page opens with the current selection.
+        The file contains the arrays of that selection, and every other kind of map or search that is
+        already computed or within the limits of time and size. For long texts, call
+        ``trace.map(kind)`` or ``trace.identify(...)`` first for those that the page should contain.
         """
         kinds = kept_in_page(self._trace, self.kind)
 
@@ -156,26 +156,22 @@ class View(anywidget.AnyWidget):
         about = _about(self._trace)
         end = {"layer": about["layers"], "head": about["heads"]}.get(name, about["tokens"])
         if not -1 <= value < end:
-            raise traitlets.TraitError(
-                f"{name} counts from 0 to {end - 1} (or is -1), not {value}."
-            )
+            raise traitlets.TraitError(f"{name} must be from -1 to {end - 1}, got {value}.")
         return value
 
     @traitlets.validate("kind")
     def _known_kind(self, proposal: Any) -> str:
         if proposal.value not in self._trace.kinds:
             known = ", ".join(self._trace.kinds)
-            raise traitlets.TraitError(
-                f"There is no kind of map {proposal.value!r}: choose one of {known}."
-            )
+            raise traitlets.TraitError(f"kind must be one of {known}, got {proposal.value!r}.")
         return proposal.value
 
     def _is_open(self, array: Array) -> bool:
-        """Whether an array that is no map is what the reader looks at."""
+        """Whether an array that is not a map is part of the current selection."""
         return False
 
     def _check_cost(self, array: Array) -> None:
-        """Refuse what would keep the kernel busy for too long, with what to run instead."""
+        """Refuse an array that takes too long; the message says what to run instead."""
         if array.cost() > payload.MAX_ANSWER_FLOPS:
             raise ProsectError(
                 f"{array.hint} takes long for {len(self._trace.tokens)} tokens: "
