@@ -230,7 +230,7 @@ def test_heads_are_trained_in_every_mode(mode: str) -> None:
     def trained() -> list[Tensor]:
         examples = Examples(terms, labels)
         mix = torch.ones(1, 4)
-        heads = train(examples, examples, mix, 3, how=Training(epochs=3))
+        heads = train(examples, examples, mix, 3, training=Training(epochs=3))
         return [weight.detach() for weight in heads.weights]
 
     expected = trained()
