@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import prosect
-from prosect.cli import main
 from prosect.views import payload
 from support.arrays import decode
 from support.families import random_lens
@@ -121,26 +120,3 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     prosect.TermBars(random_lens("gpt2").trace("a river")).to_html("~/pages/a.html")
     assert (tmp_path / "pages" / "a.html").exists()
     assert not (tmp_path / "~").exists()
-
-
-def test_the_command_estimates_attribution_as_the_views_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def exactly(*_: object, **__: object) -> None:
-        raise AssertionError("every dimension of every token")
-
-    monkeypatch.setattr("prosect.engines.jacobian.exact", exactly)
-    page = str(tmp_path / "page.html")
-    assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
-    assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
-    assert "kind must be one of attention" in capsys.readouterr().err
-
-
-def test_the_command_says_in_one_sentence_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["", "-o", str(tmp_path / "page.html")]) == 1
-    assert capsys.readouterr().err == "prosect: The text is empty: give at least one word.\n"
-    assert not (tmp_path / "page.html").exists()
-    assert main(["a", "--model", "/no/such/folder"]) == 1
-    assert capsys.readouterr().err.startswith("prosect: Cannot load '/no/such/folder'")

@@ -26,7 +26,10 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
         ),
         ({"kind": "ATB", "baseline": "mean"}, "baseline must be one of zero, bias, got 'mean'."),
         ({"kind": "ATB", "measure": "l2"}, "measure must be one of norm, alti, got 'l2'."),
-        ({"kind": "norm", "measure": "alti"}, "the kind 'norm' does not have: choose one of ATTN"),
+        (
+            {"kind": "norm", "measure": "alti"},
+            "measure has no effect on the kind 'norm': leave it out, or",
+        ),
         ({"kind": "attention", "rest": True}, "'attention' has no part that belongs to no token."),
         ({"kind": "value_zeroing", "rest": True}, "has no part that belongs to no token."),
     ]

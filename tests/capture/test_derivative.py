@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import prosect
 from prosect.capture import derivative as capture
 from prosect.capture.derivative import derivative
 from prosect.errors import StaleTraceError
-from support.families import FAMILIES, TEXTS, random_lens, sample
+from support.families import TEXTS, random_lens, sample
 
 STACKS = (
     "bert",
@@ -173,7 +172,7 @@ def test_half_precision_is_differentiated_in_half_precision() -> None:
         trace = sample("gpt2", dtype)
         found = derivative(trace.anatomy, trace.run, 0, directions(trace))
         assert found.dtype == torch.float32
-        wide = prosect.Lens(replace(FAMILIES["gpt2"]).make().double(), FAMILIES["gpt2"].tokenizer())
+        wide = random_lens("gpt2")
         wide.model.load_state_dict(trace.lens.model.state_dict())
         exact = wide.trace(TEXTS[0])
         expected = derivative(exact.anatomy, exact.run, 0, directions(trace).double())

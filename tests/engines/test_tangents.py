@@ -266,7 +266,7 @@ def test_scores_without_a_derivative_are_refused(family: str) -> None:
         ({"head": (0, 9)}, "no head 9"),
         ({"head": (0, 1), "start": 1}, "before"),
         ({"head": (1, 1), "layers": [1]}, "head or layers, not both"),
-        ({"head": 3}, r"such as \(3, 5\), not 3"),
+        ({"head": 3}, r"such as \(3, 5\), got 3"),
         ({"head": (1, 1.5)}, "head must be an integer, got 1.5"),
         ({"probes": 4, "times_input": True}, "needs no probes"),
         ({"probes": 4.5}, "probes must be an integer, got 4.5"),

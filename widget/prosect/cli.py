@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         trace = load(options.model).trace(options.text)
         terms = trace.terms()
-        check_known(options.kind, list(trace.kinds), "kind of map")
+        check_known(options.kind, list(trace.kinds), "kind")
         trace.explore(kind=options.kind).to_html(options.output)
     except (ProsectError, OSError) as error:
         print(f"prosect: {error}", file=sys.stderr)

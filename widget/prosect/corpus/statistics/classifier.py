@@ -297,7 +297,7 @@ def train(
     examples, valid
         The training examples, and the validation examples that choose the epoch.
     mix
-        1 where a term is in a subset (:func:`~prosect.corpus.experiments.subsets.indicator`).
+        1 where a term is in a subset, else 0.
     classes
         The number of classes.
     seed
