@@ -26,7 +26,10 @@ def test_an_unknown_kind_baseline_or_measure_is_refused_in_one_sentence() -> Non
         ),
         ({"kind": "ATB", "baseline": "mean"}, "baseline must be one of zero, bias, got 'mean'."),
         ({"kind": "ATB", "measure": "l2"}, "measure must be one of norm, alti, got 'l2'."),
-        ({"kind": "norm", "measure": "alti"}, "the kind 'norm' does not have: choose one of ATTN"),
+        (
+            {"kind": "norm", "measure": "alti"},
+            "no effect on the kind 'norm': leave it out, or choose one of ATTN",
+        ),
         ({"kind": "attention", "rest": True}, "'attention' has no part that belongs to no token."),
         ({"kind": "value_zeroing", "rest": True}, "has no part that belongs to no token."),
     ]
@@ -371,7 +374,7 @@ def test_labels_that_do_not_match_the_words_are_counted() -> None:
     ):
         pair_kinds(TOKENS, ["a", "b"])
     trace = random_lens("bert").trace("The river bank.")
-    with pytest.raises(prosect.ProsectError, match="4 words and 3 labels"):
+    with pytest.raises(prosect.ProsectError, match="got 3 labels for 4 words"):
         trace.compare("ATB", "ATBFF").pairs(labels=[None, 1, 1])
     pairs = trace.compare("ATB", "ATBFF").pairs(k=1000, labels=[None, 1, 1, None])
     assert "expression" in {pair.kind for pair in pairs}
