@@ -36,7 +36,7 @@ def test_the_command_estimates_attribution_as_the_views_do(
     page = str(tmp_path / "page.html")
     assert main(["The bank.", "-o", page, "--kind", "attribution"]) == 0
     assert main(["The bank.", "-o", page, "--kind", "ATBX"]) == 1
-    assert "There is no kind of map 'ATBX'" in capsys.readouterr().err
+    assert "got 'ATBX'" in capsys.readouterr().err
 
 
 def test_the_command_says_in_one_sentence_what_is_wrong(
