@@ -83,7 +83,7 @@ def test_places_that_a_run_does_not_have_are_refused() -> None:
             f"Positions must be from -{count} to {count - 1}, got 99",
         ),
         (lambda: analyses.positions([]), "targets must have at least one position"),
-        (lambda: analyses.head(0, 99), "no head 99 in layer 0"),
+        (lambda: analyses.head(0, 99), "got layer 0 and head 99"),
     ]
     for ask, sentence in refused:
         with pytest.raises(prosect.ProsectError, match=sentence):

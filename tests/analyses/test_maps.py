@@ -371,7 +371,7 @@ def test_labels_that_do_not_match_the_words_are_counted() -> None:
     ):
         pair_kinds(TOKENS, ["a", "b"])
     trace = random_lens("bert").trace("The river bank.")
-    with pytest.raises(prosect.ProsectError, match="4 words and 3 labels"):
+    with pytest.raises(prosect.ProsectError, match="got 3 labels for 4 words"):
         trace.compare("ATB", "ATBFF").pairs(labels=[None, 1, 1])
     pairs = trace.compare("ATB", "ATBFF").pairs(k=1000, labels=[None, 1, 1, None])
     assert "expression" in {pair.kind for pair in pairs}
