@@ -152,7 +152,7 @@ def test_wrong_value_zeroing_is_caught(wrong: str, monkeypatch: pytest.MonkeyPat
     trace = random_lens(family, torch.float32).trace(TEXTS[0])
     monkeypatch.setattr(zeroing, "strongest", lambda layer: (2, 1))
     monkeypatch.setattr(zeroing, name, spoil(getattr(zeroing, name)))
-    with pytest.raises(ReconstructionError, match="value at zero differs from that of the model"):
+    with pytest.raises(ReconstructionError, match="set to zero differs from that of the model"):
         trace.map("value_zeroing")
 
 
